@@ -39,7 +39,7 @@ shell-lint:
 # All tests in Go: unit tests, and one script per command with the real Nix. Many tests wait, for example for time limits, so more of them run
 # at the same time than there are processors. The packages that take longest begin first.
 unit:
-	go test -vet=off -parallel 5 ./deploy/stages ./cmd/nixbench ./deploy/activate ./...
+	go test -vet=off -p 4 -parallel 5 ./deploy/stages ./cmd/nixbench ./deploy/activate ./...
 
 # The packages with goroutines, with the race detector. Each program would wait for a second when it ends; GORACE prevents this.
 race:

@@ -45,7 +45,7 @@ buildGoModule {
   };
 
   # Run scripts/vendor-hash --write after go.mod or go.sum has changed.
-  vendorHash = "sha256-+5qaMSznVkQiNoo5lV4SXZZqsVWsJQNsPKXK2Io2o0w=";
+  vendorHash = "sha256-8LlZ1tMl3Hr7I6zPeP3eFWlj8y/n0z+FP0nZ80W/CjU=";
 
   subPackages = [ "cmd/nixbench" ];
   nativeBuildInputs = [ installShellFiles ] ++ lib.optional stdenv.hostPlatform.isLinux pkg-config;

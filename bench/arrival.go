@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/tidwall/gjson"
 
@@ -34,7 +35,7 @@ func decodeJobs(w WorkloadOptions, seed uint64) ([]workload.Job, error) {
 	if w.Trace != nil {
 		return readTrace(*w.Trace, w)
 	}
-	times := newArrivals(w.Arrival, seed)
+	times := newArrivals(w.Arrival, seed, 0)
 	var out []workload.Job
 	for i, text := range w.Jobs {
 		var j workload.Job
@@ -44,19 +45,20 @@ func decodeJobs(w WorkloadOptions, seed uint64) ([]workload.Job, error) {
 			return nil, fmt.Errorf("job %d: %w", i+1, err)
 		}
 		if !gjson.GetBytes(text, "submit").Exists() {
-			j.Submit = times()
+			j.Submit, j.Drawn = times(), w.Arrival.Poisson
 		}
 		out = append(out, j)
 	}
 	return out, nil
 }
 
-// newArrivals returns a function. Each call of this function returns the time at which the next job is submitted.
-func newArrivals(a Arrival, seed uint64) func() float64 {
+// newArrivals returns a function. Each call of this function returns the time at which the next job is submitted. Each block has other random
+// times.
+func newArrivals(a Arrival, seed uint64, block int) func() float64 {
 	if a.Rate == 0 {
 		return func() float64 { return 0 }
 	}
-	random := rand.New(rand.NewPCG(seed, 1))
+	random := rand.New(rand.NewPCG(seed, 1<<32+uint64(block)))
 	next := 0.0
 	return func() float64 {
 		now := next
@@ -69,6 +71,21 @@ func newArrivals(a Arrival, seed uint64) func() float64 {
 	}
 }
 
+// drawAgain returns the jobs with the random times of submission of a block. They are the same for all cells of the block.
+func drawAgain(jobs []workload.Job, a Arrival, seed uint64, block int) ([]workload.Job, error) {
+	if !slices.ContainsFunc(jobs, func(j workload.Job) bool { return j.Drawn }) {
+		return jobs, nil
+	}
+	jobs = slices.Clone(jobs)
+	times := newArrivals(a, seed, block)
+	for i := range jobs {
+		if jobs[i].Drawn {
+			jobs[i].Submit = times()
+		}
+	}
+	return workload.Prepare(jobs)
+}
+
 // readTrace reads the jobs of a trace file in the Standard Workload Format, scaled as w says.
 func readTrace(file string, w WorkloadOptions) ([]workload.Job, error) {
 	f, _, err := durable.Open(file)
@@ -76,7 +93,7 @@ func readTrace(file string, w WorkloadOptions) ([]workload.Job, error) {
 		return nil, err
 	}
 	defer f.Close()
-	jobs, _, err := workload.ReadSWF(f, workload.SWFOptions{MaxJobs: w.TraceJobs, Compression: w.TraceSpeed, CPUsPerNode: w.TraceCPUs})
+	jobs, err := workload.ReadSWF(f, workload.SWFOptions{MaxJobs: w.TraceJobs, Compression: w.TraceSpeed, CPUsPerNode: w.TraceCPUs, Users: w.TraceUsers, Queues: w.TraceQueues})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

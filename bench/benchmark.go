@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench/noise"
+	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -30,14 +31,11 @@ type Benchmark struct {
 	Pause       float64                    `json:"pause"` // in seconds, before a workload starts
 	Retries     int                        `json:"retries"`
 	Quiet       noise.Thresholds           `json:"quiet"`
-	Limits      string                     `json:"limits,omitempty"` // HighLimits; empty: the limits that the hive sets
 	Client      string                     `json:"client,omitempty"` // the role on whose first node the player's commands run; empty: on the scheduler's node
-	Claims      map[string]string          `json:"claims"`
+	Claims      map[string]stats.Claim     `json:"claims"`
+	Metrics     []string                   `json:"metrics,omitempty"`   // the primary metrics: their comparisons are corrected among themselves
+	MaxBlocks   int                        `json:"maxBlocks,omitempty"` // the largest number of blocks to which a sweep may be extended; 0: Repetitions
 }
-
-// HighLimits is the value of Benchmark.Limits with which the clients of a scheduler may send many requests per second; see
-// [Benchmark.ExtraModules].
-const HighLimits = "high"
 
 // WorkloadOptions is a workload of a benchmark as the hive declares it.
 type WorkloadOptions struct {
@@ -45,13 +43,15 @@ type WorkloadOptions struct {
 	Trace *string           `json:"trace"` // path of a file in the Standard Workload Format
 	// Program has the path and the arguments of a program. ProgramInputs are derivations and store paths that must exist before Program
 	// runs.
-	Program       []string `json:"program,omitempty"`
-	ProgramInputs []string `json:"programInputs,omitempty"`
-	TraceJobs     int      `json:"traceJobs"`
-	TraceCPUs     int      `json:"traceCpus"`
-	TraceSpeed    float64  `json:"traceSpeed"`
-	Arrival       Arrival  `json:"arrival"`
-	TimeLimit     float64  `json:"timeLimit"` // in seconds
+	Program       []string          `json:"program,omitempty"`
+	ProgramInputs []string          `json:"programInputs,omitempty"`
+	TraceJobs     int               `json:"traceJobs"`
+	TraceCPUs     int               `json:"traceCpus"`
+	TraceSpeed    float64           `json:"traceSpeed"`
+	TraceUsers    map[string]string `json:"traceUsers,omitempty"` // accounts, by the number of the user in the trace
+	TraceQueues   map[string]string `json:"traceQueues,omitempty"`
+	Arrival       Arrival           `json:"arrival"`
+	TimeLimit     float64           `json:"timeLimit"` // in seconds
 	// Players contains settings for the players, which submit the jobs to a scheduler. The key is the scheduler, such as slurm.
 	Players map[string]json.RawMessage `json:"players"`
 }
@@ -79,7 +79,7 @@ type Level struct {
 	Level     string `json:"level"`
 }
 
-// Embedded Nix files: the options of benchmarks, the functions that evaluate benchmarks, and the module of [HighLimits].
+// Embedded Nix files: the options of benchmarks, the functions that evaluate benchmarks, and the module of the level [Tuned].
 var (
 	//go:embed nix/options.nix
 	optionsNix string
@@ -104,11 +104,7 @@ func ReadBenchmarks(ctx context.Context, e *nixeval.Evaluator) (map[string]Bench
 // ReadBenchmark evaluates a benchmark that is not in the hive. value contains the options of the benchmark, and must be encodable as JSON.
 func ReadBenchmark(ctx context.Context, e *nixeval.Evaluator, value any) (Benchmark, error) {
 	var out Benchmark
-	text, err := nixeval.EncodeJSON(value)
-	if err != nil {
-		return out, err
-	}
-	err = e.Query(ctx, evaluate("benchmarkOf "+text), &out)
+	err := e.Query(ctx, evaluate("benchmarkOf "+nixeval.EncodeJSON(value)), &out)
 	return out, toMatrixError(err)
 }
 
@@ -130,26 +126,21 @@ func (b Benchmark) CheckLevels(ctx context.Context, e *nixeval.Evaluator, name s
 	if len(levels) == 0 {
 		return nil
 	}
-	text, err := nixeval.EncodeJSON(levels)
-	if err != nil {
-		return err
-	}
 	var accepted bool
-	return toMatrixError(e.Query(ctx, "parts: parts.checkSets "+text, &accepted))
+	return toMatrixError(e.Query(ctx, "parts: parts.checkSets "+nixeval.EncodeJSON(levels), &accepted))
 }
 
 // ExtraModules returns, for [nixeval.Options], the modules that the nodes of a configuration have in addition to the modules of the hive.
-// These are the module of [HighLimits], and the levels that are modules.
+// These are the module of the level [Tuned], and the levels that are modules.
 func (b Benchmark) ExtraModules(c Configuration) ([]string, error) {
 	var out []string
-	if b.Limits == HighLimits {
+	if c.Levels[LimitsFactor] == Tuned {
 		out = append(out, "_: _: [ "+nixeval.Module("nixbench/bench/nix/limits.nix", limitsNix)+" ]")
 	}
 	if len(c.Modules) == 0 {
 		return out, nil
 	}
-	levels, err := nixeval.EncodeJSON(c.Modules)
-	return append(out, evaluate("modulesOfLevels "+levels)), err
+	return append(out, evaluate("modulesOfLevels "+nixeval.EncodeJSON(c.Modules))), nil
 }
 
 // matrixRE matches error messages of Nix about the levels of a benchmark. nix/eval.nix throws the messages that the first part matches. The

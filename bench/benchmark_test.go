@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/tidwall/gjson"
 
+	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/nixeval"
@@ -33,7 +34,7 @@ func TestBenchmarks(t *testing.T) {
       matrix = { "roles.worker.count" = [ 2 4 ]; scheduler = [ "kubernetes" "slurm" ]; workload = [ "gang" "null" ]; };
       exclude = cell: cell.scheduler == "kubernetes" && cell.workload == "gang" || cell."roles.worker.count" > 2 && cell.workload == "null";
       workloads.gang = { jobs = lib.jobs.gang { jobs = 2; size = 3; runtime = "250ms"; }; arrival.rate = 2.5; timeLimit = "2m"; };
-      claims.faster = "ratio(throughput, scheduler, slurm, kubernetes) > 1.5";
+      claims.faster = { metric = "throughput"; factor = "roles.worker.count"; a = 2; b = 4; op = ">"; value = 1.5; where.workload = "null"; };
     };
     defaults = { };
     program = {
@@ -53,6 +54,10 @@ func TestBenchmarks(t *testing.T) {
 	if diff := cmp.Diff([]string{"2 kubernetes null", "2 slurm gang", "2 slurm null", "4 slurm gang"}, cells); diff != "" {
 		t.Error(diff)
 	}
+	claim := stats.Claim{Metric: "throughput", Factor: "roles.worker.count", A: "2", B: "4", Op: ">", Value: 1.5, Where: map[string][]string{"workload": {"null"}}, Baseline: []string{}}
+	if diff := cmp.Diff(claim, all["gang"].Claims["faster"]); diff != "" {
+		t.Error(diff)
+	}
 	w := all["gang"].Workloads["gang"]
 	if diff := cmp.Diff(Arrival{Rate: 2.5}, w.Arrival); diff != "" || w.TimeLimit != 120 || len(w.Jobs) != 2 {
 		t.Errorf("%+v", w)
@@ -60,7 +65,7 @@ func TestBenchmarks(t *testing.T) {
 	if got, want := string(w.Jobs[1]), `{"cpus":1,"gang":true,"id":"j2","nodes":3,"runtime":0.25}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if d := all["defaults"]; len(d.Cells) != 1 || d.Cells[0]["workload"] != "null" || len(d.Workloads["null"].Jobs) != 100 || d.Repetitions != 6 || d.Quiet.ForeignCPU != 0.05 || d.Quiet.Clock != 0.01 || d.Quiet.Kernel != 0 || d.Pause != 5 || d.Limits != HighLimits {
+	if d := all["defaults"]; len(d.Cells) != 1 || d.Cells[0]["workload"] != "null" || len(d.Workloads["null"].Jobs) != 100 || d.Repetitions != 6 || d.Quiet.ForeignCPU != 0.05 || d.Quiet.Clock != 0.01 || d.Quiet.Kernel != 0 || d.Pause != 5 {
 		t.Errorf("%+v", d)
 	}
 	if o := all["own"]; len(o.Cells) != 1 || len(o.Workloads["mixed"].Jobs) != 3 {
@@ -184,7 +189,6 @@ func TestModulesOfLevels(t *testing.T) {
 		if e.ExtraModules, err = b.ExtraModules(Configuration{Modules: []Level{{Benchmark: "a", Factor: "text", Level: level}}}); err != nil {
 			t.Fatal(err)
 		}
-		e.ExtraModules = e.ExtraModules[1:] // without those of the limits
 		data, err := e.Introspect(t.Context(), nixeval.Expression{Text: `{ nodes, ... }: builtins.mapAttrs (_: n: builtins.filter (x: x == "level" || x == "second") (builtins.attrNames n.config.environment.etc)) nodes`})
 		if err != nil || strings.TrimSpace(string(data)) != want {
 			t.Errorf("%s: %s, %v", level, data, err)
@@ -229,8 +233,9 @@ func TestInvalidLevels(t *testing.T) {
 	}
 }
 
-// High limits are those of Kubernetes' clients, unless the hive sets others. They change no worker, and no node of another scheduler.
-func TestHighLimits(t *testing.T) {
+// The level tuned of the factor limits lifts limits that the hive does not set. It keeps other parts of SchedulerParameters, and changes no
+// worker, and no node of another scheduler.
+func TestTuned(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hive.nix")
 	modules, err := filepath.Abs("../modules")
 	if err != nil {
@@ -252,8 +257,9 @@ func TestHighLimits(t *testing.T) {
   ];
   roles.node.modules = [ %[2]s/kubernetes/worker.nix { nixbench.kubernetes.podCidr = "10.244.0.0/16"; } ];
   roles.other.modules = [ ];
-  roles.controller.modules = [ %[2]s/slurm/controller.nix ];
-  roles.tuned.modules = [ %[2]s/slurm/compute.nix { nixbench.slurm.settings.SchedulerParameters = [ "defer" ]; } ];
+  roles.controller.modules = [ %[2]s/slurm/controller.nix { nixbench.slurm.controller = { name = "c"; address = "10.0.0.1"; }; } ];
+  roles.tuned.modules = [ %[2]s/slurm/controller.nix { nixbench.slurm = { controller = { name = "t"; address = "10.0.0.1"; }; settings.SchedulerParameters = "defer"; schedulerParameters.bf_interval = 5; }; } ];
+  roles.set.modules = [ %[2]s/slurm/controller.nix { nixbench.slurm = { controller = { name = "s"; address = "10.0.0.1"; }; settings.SchedulerParameters = [ "batch_sched_delay=2" ]; }; } ];
 }`, fixture.Nixpkgs(t), modules)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -264,11 +270,8 @@ func TestHighLimits(t *testing.T) {
 		true:  `{"head-1":{"c":5000,"o":{"burst":5000,"qps":5000},"s":5000},"own-1":{"c":5000,"o":{"burst":5000,"qps":60},"s":50}}`,
 	} {
 		e := nixeval.New(nixeval.Options{Source: nixeval.Source{File: file, Dir: filepath.Dir(file)}})
-		b := Benchmark{Limits: "hive"}
-		if high {
-			b.Limits = HighLimits
-		}
-		if e.ExtraModules, err = b.ExtraModules(Configuration{}); err != nil {
+		level := map[bool]string{false: Default, true: Tuned}[high]
+		if e.ExtraModules, err = (Benchmark{}).ExtraModules(Configuration{Levels: map[string]string{LimitsFactor: level}}); err != nil {
 			t.Fatal(err)
 		}
 		data, err := e.Introspect(t.Context(), nixeval.Expression{Text: `{ nodes, ... }: builtins.mapAttrs (_: n: let k = n.config.nixbench.kubernetes; in {
@@ -276,24 +279,27 @@ func TestHighLimits(t *testing.T) {
 			o = k.schedulers.second.settings.clientConnection or null; })
 			{ inherit (nodes) head-1 own-1; }`})
 		if err != nil || strings.TrimSpace(string(data)) != want {
-			t.Errorf("high limits %t: %s, %v", high, data, err)
+			t.Errorf("tuned %t: %s, %v", high, data, err)
 		}
 		data, err = e.Introspect(t.Context(), nixeval.Expression{Text: `{ nodes, ... }: map (n: n.config.system.build.toplevel.drvPath) [ nodes.node-1 nodes.other-1 ]`})
 		if err != nil {
 			t.Fatal(err)
 		}
 		workers[high] = string(data)
-		data, err = e.Introspect(t.Context(), nixeval.Expression{Text: `{ nodes, ... }: builtins.mapAttrs (_: n: let s = n.config.nixbench.slurm.settings; in {
-			p = s.SchedulerParameters or null; e = s.Epilog or null; }) { inherit (nodes) controller-1 tuned-1; }`})
+		data, err = e.Introspect(t.Context(), nixeval.Expression{Text: `{ nodes, ... }: builtins.mapAttrs (_: n: builtins.filter (l:
+			builtins.isString l && builtins.match "(SchedulerParameters|Epilog)=.*" l != null) (builtins.split "\n" n.config.services.slurm.extraConfig))
+			{ inherit (nodes) controller-1 tuned-1 set-1; }`})
 		slurm := map[bool]string{
-			false: `{"controller-1":{"e":null,"p":null},"tuned-1":{"e":null,"p":["defer"]}}`,
-			true:  `{"controller-1":{"e":"/run/current-system/sw/bin/true","p":"batch_sched_delay=0"},"tuned-1":{"e":"/run/current-system/sw/bin/true","p":["defer"]}}`,
+			false: `{"controller-1":[],"set-1":["SchedulerParameters=batch_sched_delay=2"],"tuned-1":["SchedulerParameters=defer,bf_interval=5"]}`,
+			true: `{"controller-1":["Epilog=/run/current-system/sw/bin/true","SchedulerParameters=batch_sched_delay=0"],` +
+				`"set-1":["Epilog=/run/current-system/sw/bin/true","SchedulerParameters=batch_sched_delay=2"],` +
+				`"tuned-1":["Epilog=/run/current-system/sw/bin/true","SchedulerParameters=defer,batch_sched_delay=0,bf_interval=5"]}`,
 		}[high]
 		if err != nil || strings.TrimSpace(string(data)) != slurm {
-			t.Errorf("high limits %t, SLURM: %s, %v", high, data, err)
+			t.Errorf("tuned %t, SLURM: %s, %v", high, data, err)
 		}
 	}
 	if workers[true] != workers[false] {
-		t.Errorf("high limits change a worker or another node: %s, %s", workers[true], workers[false])
+		t.Errorf("tuned limits change a worker or another node: %s, %s", workers[true], workers[false])
 	}
 }

@@ -47,6 +47,10 @@ func Compare(a, b Sweep) []Difference {
 	add("the kernel", a.Host.Kernel, b.Host.Kernel)
 	add("the processor", fmt.Sprintf("%d × %s", a.Host.CPUs, a.Host.CPU), fmt.Sprintf("%d × %s", b.Host.CPUs, b.Host.CPU))
 	add("the memory", fmt.Sprintf("%d MiB", a.Host.Memory), fmt.Sprintf("%d MiB", b.Host.Memory))
+	add("the version of libvirt", a.Host.Libvirt, b.Host.Libvirt)
+	add("the version of QEMU", a.Host.QEMU, b.Host.QEMU)
+	add("the governor of the processors", a.Host.Governor, b.Host.Governor)
+	add("SMT", a.Host.SMT, b.Host.SMT)
 	if a.Host.Nix != "" && b.Host.Nix != "" {
 		add("the version of Nix", a.Host.Nix, b.Host.Nix)
 	}
@@ -73,7 +77,7 @@ func Compare(a, b Sweep) []Difference {
 }
 
 // notCompared are the fields of a benchmark that compareBenchmarks skips: they do not change a trial, or are compared elsewhere.
-var notCompared = []string{"factors", "modules", "cells", "workloads", "repetitions", "retries", "claims", "order", "seed", "client"}
+var notCompared = []string{"factors", "modules", "cells", "workloads", "repetitions", "retries", "claims", "metrics", "maxBlocks", "order", "seed", "client"}
 
 // fieldNames maps fields of a benchmark to their names in the output of a comparison. A field that is not here appears with its own
 // name.

@@ -54,7 +54,7 @@ func TestCompareBenchmarks(t *testing.T) {
 	}
 	a := Sweep{Host: Host{Nix: "nix (Nix) 2.28"}, Workloads: map[string]Workload{"w": {}}, Benchmark: Benchmark{Reset: "fresh", Repetitions: 6, Pause: 1, Workloads: w(60, `{}`)}}
 	b := Sweep{Host: Host{Nix: "nix (Nix) 2.31"}, Workloads: map[string]Workload{"w": {}}, Benchmark: Benchmark{Reset: "clean", Repetitions: 12, Pause: 2, Warmup: 1, Quiet: noise.Thresholds{Steal: 0.5}, Workloads: w(90, `{"a":1}`)}}
-	const rest = `"foreignCpu":0,"psiCpu":0,"canary":0,"throttled":0,"swapPages":0,"kernelMessages":0,"fsync":0,"roundTrip":0,"clock":0,"frequency":0`
+	const rest = `"foreignCpu":0,"psiCpu":0,"canary":0,"swapPages":0,"kernelMessages":0,"clock":0,"frequency":0`
 	want := []Difference{
 		{What: "the version of Nix", A: "nix (Nix) 2.28", B: "nix (Nix) 2.31"},
 		{What: "the seconds of the pause before a workload", A: "1", B: "2"},

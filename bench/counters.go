@@ -15,9 +15,8 @@ import (
 type counters struct {
 	usage    map[string]player.Usage
 	requests []player.Request
-	commands player.CommandUsage
 
-	errUsage, errRequests, errCommands error
+	errUsage, errRequests error
 }
 
 // readCounters reads the counters of a player. After a workload it reads the counters in the reverse order, so that the differences
@@ -31,11 +30,6 @@ func readCounters(ctx context.Context, p player.Player, after bool) counters {
 			}
 		},
 		func() { c.usage, c.errUsage = p.Usage(ctx) },
-		func() {
-			if m, ok := p.(player.Commander); ok {
-				c.commands, c.errCommands = m.CommandUsage(ctx)
-			}
-		},
 	}
 	if after {
 		slices.Reverse(readings)
@@ -56,7 +50,7 @@ func requesterOf(p player.Player) (player.Requester, bool) {
 }
 
 // addCounters records the processor time and memory of the scheduler, and the requests that the scheduler received during the workload. It
-// also records where the player's commands ran, and their processor time on the scheduler's node. A counter that cannot be read makes
+// also records where the player's commands ran. A counter that cannot be read makes
 // the trial suspect.
 func (a *attempt) addCounters(p player.Player, before, after counters) {
 	if after.errUsage == nil {
@@ -78,21 +72,12 @@ func (a *attempt) addCounters(p player.Player, before, after counters) {
 			a.Result.Metrics["requests"] = total
 		}
 	}
-	m, ok := p.(player.Commander)
-	if !ok {
-		return
+	if m, ok := p.(interface{ Place() player.Place }); ok {
+		a.Place = new(m.Place())
 	}
-	place := m.Place()
-	a.Place = &place
-	err := cmp.Or(before.errCommands, after.errCommands)
-	if err == nil && before.commands.Connection != after.commands.Connection {
-		err = fmt.Errorf("the connection to %s was lost in between", place.Scheduler)
+	if m, ok := p.(interface{ Image() string }); ok {
+		a.Image = m.Image()
 	}
-	if err != nil {
-		a.Reasons = append(a.Reasons, "the processor time of nixbench's commands: "+err.Error())
-		return
-	}
-	a.Result.Metrics["command_cpu"] = after.commands.CPU - before.commands.CPU
 }
 
 // DescribePlaces returns a sentence for each place where the commands that submit and observe jobs ran, such as a client node.
@@ -113,4 +98,26 @@ func DescribePlaces(attempts []Attempt) []string {
 		out = append(out, text)
 	}
 	return out
+}
+
+// DescribeStamps returns a sentence if jobs of the attempts have not stamped their first and last instruction.
+func DescribeStamps(attempts []Attempt) []string {
+	without, lost := 0, 0
+	for _, a := range attempts {
+		switch {
+		case a.withoutStamps():
+			without++
+		case a.Result.Unstamped > 0:
+			lost++
+		}
+	}
+	switch {
+	case without > 0:
+		return []string{fmt.Sprintf("The jobs of %d of %d trials do not tell when they execute their first and last instruction, so wait, start, end, slowdown and gang_skew are absent in all cells.",
+			without, len(attempts))}
+	case lost > 0:
+		return []string{fmt.Sprintf("In %d of %d trials, some jobs did not tell when they executed their first and last instruction, so these trials have no wait, start, end, slowdown and gang_skew.",
+			lost, len(attempts))}
+	}
+	return nil
 }

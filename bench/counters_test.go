@@ -16,9 +16,8 @@ import (
 // countingPlayer is a null player whose commands run on a client, and whose scheduler counts requests.
 type countingPlayer struct {
 	player.Player
-	connections []int // of the readings of the usage of commands; 0: the reading fails
-	requests    []int64
-	reads       []string
+	requests []int64 // 0: the reading fails
+	reads    []string
 }
 
 func (p *countingPlayer) Place() player.Place {
@@ -28,20 +27,6 @@ func (p *countingPlayer) Place() player.Place {
 func (p *countingPlayer) Usage(ctx context.Context) (map[string]player.Usage, error) {
 	p.reads = append(p.reads, "usage")
 	return p.Player.Usage(ctx)
-}
-
-func (p *countingPlayer) CommandUsage(context.Context) (player.CommandUsage, error) {
-	n := 0
-	for _, r := range p.reads {
-		if r == "commands" {
-			n++
-		}
-	}
-	p.reads = append(p.reads, "commands")
-	if p.connections[n] == 0 {
-		return player.CommandUsage{}, errors.New("no parent of the command is sshd")
-	}
-	return player.CommandUsage{Connection: p.connections[n], CPU: 1 + 0.5*float64(n)}, nil
 }
 
 func (p *countingPlayer) Requests(context.Context) ([]player.Request, error) {
@@ -64,7 +49,7 @@ func runCounting(t *testing.T, p *countingPlayer) Attempt {
 	p.Player = null.New(null.Options{})
 	b := benchmark()
 	b.Repetitions, b.Warmup, b.Retries = 1, 0, 0
-	c := &fakeCluster{player: func(WorkloadOptions) (player.Player, error) { return p, nil }}
+	c := &fakeCluster{player: func(WorkloadOptions, bool) (player.Player, error) { return p, nil }}
 	r := newRunner(t, b, c)
 	r.Store.Sweep.Trials = r.Store.Sweep.Trials[:1]
 	if err := r.Run(t.Context()); err != nil {
@@ -77,36 +62,28 @@ func runCounting(t *testing.T, p *countingPlayer) Attempt {
 	return all[0]
 }
 
-// The result has the requests and the processor time of commands of the workload, and where these ran. What is read closest to the workload are the
-// commands, because they count the other readings.
+// The result has the requests, and where commands ran. What is read closest to the workload is the usage, because the scheduler receives the
+// other readings.
 func TestCounters(t *testing.T) {
-	p := &countingPlayer{connections: []int{7, 7}, requests: []int64{3, 10}}
+	p := &countingPlayer{requests: []int64{3, 10}}
 	a := runCounting(t, p)
 	want := []player.Request{{Program: "api", Verb: "POST", Resource: "jobs", Count: 7}, {Program: "scheduler", Sent: true, Verb: "POST", Count: 14}}
 	if diff := cmp.Diff(want, a.Requests); diff != "" {
 		t.Error(diff)
 	}
-	if a.Result.Metrics["requests"] != 7 || a.Result.Metrics["command_cpu"] != 0.5 || *a.Place != p.Place() || len(a.Reasons) > 0 {
+	if a.Result.Metrics["requests"] != 7 || *a.Place != p.Place() || len(a.Reasons) > 0 {
 		t.Errorf("%+v", a)
 	}
-	if want := []string{"requests", "usage", "commands", "commands", "usage", "requests"}; !slices.Equal(p.reads, want) {
+	if want := []string{"requests", "usage", "usage", "requests"}; !slices.Equal(p.reads, want) {
 		t.Errorf("read: %q", p.reads)
 	}
 }
 
-// A counter that cannot be read, and a connection that was lost, are reasons. The result counts.
+// A counter that cannot be read is a reason. The result counts.
 func TestCounterErrors(t *testing.T) {
-	for want, p := range map[string]*countingPlayer{
-		"no parent of the command is sshd":       {connections: []int{7, 0}, requests: []int64{3, 10}},
-		"the connection to head-1 was lost":      {connections: []int{7, 8}, requests: []int64{3, 10}},
-		"number of requests: connection refused": {connections: []int{7, 7}, requests: []int64{0, 10}},
-	} {
-		a := runCounting(t, p)
-		_, hasRequests := a.Result.Metrics["requests"]
-		_, hasCPU := a.Result.Metrics["command_cpu"]
-		if len(a.Reasons) != 1 || !strings.Contains(a.Reasons[0], want) || hasRequests == hasCPU || hasRequests != (len(a.Requests) > 0) {
-			t.Errorf("%s: %+v", want, a)
-		}
+	a := runCounting(t, &countingPlayer{requests: []int64{0, 10}})
+	if _, has := a.Result.Metrics["requests"]; has || len(a.Reasons) != 1 || !strings.Contains(a.Reasons[0], "number of requests: connection refused") {
+		t.Errorf("%+v", a)
 	}
 }
 
@@ -115,7 +92,7 @@ func TestProgramCounters(t *testing.T) {
 	p := &countingPlayer{Player: null.New(null.Options{}), requests: []int64{3, 10}}
 	b := programBenchmark(writeProgram(t, playScript))
 	b.Repetitions = 1
-	r := newRunner(t, b, &fakeCluster{command: []string{"true"}, player: func(WorkloadOptions) (player.Player, error) { return p, nil }})
+	r := newRunner(t, b, &fakeCluster{command: []string{"true"}, player: func(WorkloadOptions, bool) (player.Player, error) { return p, nil }})
 	if err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -133,5 +110,45 @@ func TestDescribePlaces(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, DescribePlaces([]Attempt{{Place: beside}, {}, {Place: same}, {Place: beside}})); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A scheduler whose jobs have no stamps has no wait, and then no other one has: its results would be compared with something else. A trial in
+// which some stamps are lost has none itself.
+func TestUnstamped(t *testing.T) {
+	for name, test := range map[string]struct {
+		unstamped, wait int // of trial 1; number of trials with wait
+		note            string
+	}{
+		"all":     {0, 16, ""},
+		"without": {2, 0, "The jobs of 1 of 2 trials do not tell"},
+		"lost":    {1, 16, "In 1 of 2 trials, some jobs did not tell"},
+	} {
+		r := newRunner(t, benchmark(), &fakeCluster{})
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		a, err := firstResult(r.Store, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Result.Unstamped = test.unstamped
+		if err := r.Store.finish(*a, nil); err != nil {
+			t.Fatal(err)
+		}
+		all, err := r.Store.AllAttempts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait := 0
+		for _, attempts := range all {
+			if _, has := attempts[0].Result.Metrics["wait_p50"]; has {
+				wait++
+			}
+		}
+		notes := strings.Join(DescribeStamps([]Attempt{*a, all[2][0]}), " ")
+		if wait != test.wait || !strings.HasPrefix(notes, test.note) || (notes == "") != (test.note == "") || all[1][0].Result.Metrics["throughput"] == 0 {
+			t.Errorf("%s: %d trials with wait, %q", name, wait, notes)
+		}
 	}
 }

@@ -15,25 +15,31 @@ type Host struct {
 	CPUs   int    `json:"cpus"`
 	Memory int    `json:"memory"` // MiB
 	// Nix is what nix --version printed when the sweep was built. It is empty if Nix did not answer.
-	Nix string `json:"nix,omitempty"`
+	Nix     string `json:"nix,omitempty"`
+	Libvirt string `json:"libvirt,omitempty"` // versions, as the programs print them
+	QEMU    string `json:"qemu,omitempty"`
+	// Governor is the governor of the frequency of the first processor, and SMT is 1 if the threads of a core are processors.
+	Governor string `json:"governor,omitempty"`
+	SMT      string `json:"smt,omitempty"`
 }
 
 // ReadHost returns the description of this computer, without the version of Nix. A field that cannot be read stays empty. root is the
-// folder that contains proc, normally /.
+// folder that contains proc and sys, normally /.
 func ReadHost(root string) Host {
 	h := Host{CPUs: runtime.NumCPU()}
 	read := func(name string) string {
-		data, _ := os.ReadFile(filepath.Join(root, "proc", name))
-		return string(data)
+		data, _ := os.ReadFile(filepath.Join(root, name))
+		return strings.TrimSpace(string(data))
 	}
-	h.Kernel = strings.TrimSpace(read("sys/kernel/osrelease"))
-	for line := range strings.Lines(read("cpuinfo")) {
+	h.Kernel = read("proc/sys/kernel/osrelease")
+	h.Governor, h.SMT = read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"), read("sys/devices/system/cpu/smt/active")
+	for line := range strings.Lines(read("proc/cpuinfo")) {
 		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
 			h.CPU = strings.TrimSpace(value)
 			break
 		}
 	}
-	for line := range strings.Lines(read("meminfo")) {
+	for line := range strings.Lines(read("proc/meminfo")) {
 		if value, ok := strings.CutPrefix(line, "MemTotal:"); ok {
 			kib, _ := strconv.Atoi(strings.Fields(value)[0])
 			h.Memory = kib / 1024

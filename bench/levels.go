@@ -100,4 +100,35 @@ func compareLevels(a, b Configuration, limitsA, limitsB []player.Limit) LevelDif
 	return d
 }
 
+// DescribeTuning returns, for each scheduler, which of its limits the level [Tuned] has changed, as the running schedulers have reported them.
+// attempts is the result of [Store.AllAttempts].
+func (s Sweep) DescribeTuning(attempts map[int][]Attempt) (out []string) {
+	first := s.firstResults(attempts)
+	for i, c := range s.Configurations {
+		if c.Levels[LimitsFactor] != Tuned {
+			continue
+		}
+		var changed []string
+		for k, other := range s.Configurations {
+			if slices.Equal(findChanged(c.Levels, other.Levels), []string{LimitsFactor}) {
+				for _, l := range compareLimits(first[k].Limits, first[i].Limits) {
+					changed = append(changed, fmt.Sprintf("%s is %s instead of %s", l.What, l.B, l.A))
+				}
+			}
+		}
+		if changed == nil { // there is no such configuration with the defaults
+			for _, l := range first[i].Limits {
+				if !strings.HasSuffix(l.Value, "(default)") {
+					changed = append(changed, l.Name+" is "+l.Value)
+				}
+			}
+		}
+		text := strings.TrimSpace(c.Levels["scheduler"]+" with limits=tuned: ") + " " + strings.Join(changed, "; ") + "."
+		if !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
 var describeSign = map[string]string{"-": "only the first has", "+": "only the second has", "changed:": "another build of"}

@@ -43,12 +43,13 @@ func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.J
 	a.ended = time.Now()
 	phase.leave()
 	switch {
-	case errors.Is(err, errTimeLimit):
-		// The workload ended at its time limit. Events between this time and the stop of the player do not count.
-		a.ended = a.start.Add(limit)
-		a.events = slices.DeleteFunc(a.events, func(e player.Event) bool { return e.Time.After(a.ended) })
 	case notReady != nil:
 		err = notReady
+	case err != nil && !a.start.IsZero():
+		// The workload counts until its time limit, also if it broke off: no other job has finished until then. Events between the time
+		// limit and the stop of the player do not count.
+		a.ended = a.start.Add(limit)
+		a.events = slices.DeleteFunc(a.events, func(e player.Event) bool { return e.Time.After(a.ended) })
 	case err == nil && a.start.IsZero():
 		err = errors.New("the player has not begun the workload")
 	}

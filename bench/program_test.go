@@ -92,7 +92,7 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// A program that fails is an attempt that failed, with the place of the mistake.
+// A program that fails during the workload is a result, with the place of the mistake.
 func TestProgramFails(t *testing.T) {
 	b := programBenchmark(writeProgram(t, "#!/bin/sh\necho '{\"event\": \"begin\"}'\necho hello\n"))
 	r := newRunner(t, b, &fakeCluster{})
@@ -100,7 +100,7 @@ func TestProgramFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, err := r.Store.Attempts(1)
-	if err != nil || len(all) != 1 || all[0].State != Failed || !strings.Contains(all[0].Reasons[0], "play: workloads.own.program (play.sh): line 2 of its output, hello: ") {
+	if err != nil || len(all) != 1 || all[0].State != Suspect || all[0].Result.Complete || !strings.Contains(all[0].Reasons[0], "play: workloads.own.program (play.sh): line 2 of its output, hello: ") {
 		t.Errorf("%v, %+v", err, all)
 	}
 }

@@ -39,14 +39,15 @@ type Running struct {
 	// States returns the states of the machines by node, as their hypervisors report them. A machine that is not running makes a trial
 	// invalid.
 	States func(context.Context) (map[string]string, error)
-	// RoundTrip sends a request to the node of the scheduler, and returns the time until the answer.
-	RoundTrip func(context.Context) (time.Duration, error)
-	Player    func(WorkloadOptions) (player.Player, error)
-	Close     func()
+	Player func(w WorkloadOptions, arrays bool) (player.Player, error) // with arrays, it submits equal jobs as one request
+	Close  func()
 }
 
-// EmulatedDoubt is the text in Running.Doubts if machines are emulated. It is also a note in the results of a sweep.
-const EmulatedDoubt = "the machines are emulated, without KVM: only ratios mean something"
+// Texts in Running.Doubts that are also notes in the results of a sweep.
+const (
+	EmulatedDoubt     = "the machines are emulated, without KVM: only ratios mean something"
+	SharedKernelDoubt = "the machines are containers on one kernel, that of this computer: they disturb each other more than virtual machines, and start programs faster"
+)
 
 // Observer observes this computer during a trial. The machines of the cluster run on this computer and belong to the benchmark. The
 // returned function ends the observation, and returns whether something other than the benchmark disturbed the trial.
@@ -150,7 +151,7 @@ func (a *attempt) phase(name string, f func() error) error {
 func (a *attempt) execute(ctx context.Context, folder string) error {
 	sweep := a.Store.Sweep
 	configuration := sweep.Configurations[a.trial.Configuration]
-	jobs, err := a.Store.Jobs(a.trial.Workload())
+	jobs, err := a.Store.JobsOf(a.trial)
 	if err != nil {
 		return err
 	}
@@ -173,7 +174,7 @@ func (a *attempt) execute(ctx context.Context, folder string) error {
 	if err := compareSystems(configuration.Systems, running.Systems); err != nil {
 		return fmt.Errorf("%w: %s", err, explainChange(configuration.Outside, sweep.Created))
 	}
-	p, err := running.Player(sweep.Benchmark.Workloads[a.trial.Workload()])
+	p, err := running.Player(sweep.Benchmark.Workloads[a.trial.Workload()], a.trial.Cell[SubmissionFactor] == ArraySubmission)
 	if err != nil {
 		return err
 	}
@@ -214,10 +215,12 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 		}
 		return nil
 	})
-	unfinished := errors.Is(playErr, errTimeLimit)
-	if playErr != nil && !unfinished {
+	if playErr != nil && (a.start.IsZero() || ctx.Err() != nil) {
 		return playErr
 	}
+	// From the beginning of the workload on, a failure is a result: the workload did not finish. To repeat it would hide a scheduler that
+	// breaks under load.
+	unfinished, broken := playErr != nil, playErr != nil && !errors.Is(playErr, errTimeLimit)
 	after := readCounters(ctx, p, true)
 	var cleanErr error
 	if unfinished { // remove the jobs that still run, which would slow down the canary, the fixed work after the trial
@@ -236,10 +239,17 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	a.doubt(running.Doubts...)
 	a.doubt(doubtsOf(p)...)
 	a.doubt(a.lateness()...)
-	if playErr != nil {
+	if n := a.Result.Unstamped; n > 0 && !a.withoutStamps() {
+		a.doubt(fmt.Sprintf("%d of %d jobs have no stamp of their first and last instruction, so wait and other metrics are absent", n, a.Result.Finished))
+	}
+	switch {
+	case broken:
+		a.State, a.known = Suspect, false
+		a.Reasons = append([]string{fmt.Sprintf("the workload broke off, and %d of %d jobs finished: %v", a.Result.Finished, len(jobs), playErr)}, a.Reasons...)
+	case unfinished:
 		a.Reasons = append(a.Reasons, fmt.Sprintf("%d of %d jobs finished in %v, the time limit", a.Result.Finished, len(jobs), limit))
 	}
-	a.Limited = limitedBy(a.Limits, a.Result.Metrics)
+	a.addLimits(p)
 	if !unfinished && a.Store.Sweep.Benchmark.Reset != Fresh {
 		cleanErr = a.phase("clean", func() error { return p.Clean(ctx) })
 	}
@@ -279,16 +289,40 @@ func (a *attempt) addClocks(p player.Player) {
 	a.Result.Metrics["clock_error"] = a.Clock.Error
 }
 
-// limitedBy returns the names of the limits of the scheduler that the measured rates have almost reached.
-func limitedBy(limits []player.Limit, metrics map[string]float64) []string {
-	var out []string
-	for _, l := range limits {
-		_, near := trial.NearLimit(l, func(metric string) (float64, bool) { v, ok := metrics[metric]; return v, ok })
-		if near {
-			out = append(out, l.Name)
+// Shares and times from which on something else than the scheduler limits a trial.
+const (
+	fullPlaces = 0.9     // occupancy
+	lateShare  = 0.5     // submit_error_max, as a share of the makespan
+	nearClient = 2.0 / 3 // throughput, as a share of what the player could submit
+	kwokDelay  = 1.0     // seconds from the placement of half of the pods on hollow nodes until kwok runs them
+)
+
+// addLimits records what limits the trial: limits of the scheduler that the measured rates have almost reached, the places for tasks, the
+// submission of jobs, or the simulation of hollow nodes. A player that could hardly submit jobs faster is a doubt.
+func (a *attempt) addLimits(p player.Player) {
+	m := a.Result.Metrics
+	for _, l := range a.Limits {
+		if _, near := trial.NearLimit(l, func(metric string) (float64, bool) { v, ok := m[metric]; return v, ok }); near {
+			a.Limited = append(a.Limited, l.Name)
 		}
 	}
-	return out
+	if m["occupancy"] > fullPlaces {
+		a.Limited = append(a.Limited, "places")
+	}
+	if late := m["submit_error_max"]; late > maxLate && late > lateShare*m["makespan"] {
+		a.Limited = append(a.Limited, "the client")
+	}
+	if a.Result.Hollow > 0 && m["launch_p50"] > kwokDelay {
+		a.Limited = append(a.Limited, "kwok")
+	}
+	c, ok := p.(player.Capable)
+	if !ok || c.Capacity() == 0 {
+		return
+	}
+	m["submit_capacity"] = c.Capacity()
+	if rate := m["throughput"]; a.trial.Cell[SubmissionFactor] != ArraySubmission && rate > nearClient*c.Capacity() {
+		a.doubt(fmt.Sprintf("%.3g jobs per second have finished, and the player can submit at most %.3g: the submission may limit the result", rate, c.Capacity()))
+	}
 }
 
 // compareSystems returns an error if a node runs another system than the one that was frozen for it.

@@ -44,8 +44,9 @@ type fakeCluster struct {
 	systems           map[string]string
 	fail              func(deployment int) error
 	options           null.Options
-	player            func(WorkloadOptions) (player.Player, error) // nil: the null player
+	player            func(WorkloadOptions, bool) (player.Player, error) // nil: the null player
 	command           []string
+	hollow            int
 }
 
 func (c *fakeCluster) Remove(context.Context, io.Writer) error { c.removed++; return nil }
@@ -60,9 +61,9 @@ func (c *fakeCluster) Deploy(_ context.Context, _ Configuration, log io.Writer) 
 	}
 	newPlayer := c.player
 	if newPlayer == nil {
-		newPlayer = func(WorkloadOptions) (player.Player, error) { return null.New(c.options), nil }
+		newPlayer = func(WorkloadOptions, bool) (player.Player, error) { return null.New(c.options), nil }
 	}
-	return &Running{Systems: c.systems, Nodes: 2, CPUs: 4, Command: c.command, Close: func() {}, Player: newPlayer}, nil
+	return &Running{Systems: c.systems, Nodes: 2, CPUs: 4, Hollow: c.hollow, Command: c.command, Close: func() {}, Player: newPlayer}, nil
 }
 
 // newRunner returns a runner of a new sweep, whose machine is quiet.
@@ -170,11 +171,46 @@ func TestModuleLevels(t *testing.T) {
 	if c.FactsFile() == other.FactsFile() {
 		t.Error("configurations with other modules have the same facts")
 	}
-	for factor, valid := range map[string]bool{"qps": true, "roles.w.count": false, "scheduler": false, "workload": false, "repeat": false, "a b": false} {
+	for factor, valid := range map[string]bool{"qps": true, "roles.w.count": false, "scheduler": false, "workload": false, "repeat": false, "limits": false, "a b": false} {
 		b := Benchmark{Factors: map[string][]string{factor: {"low"}}, Modules: map[string]string{factor: "x"}}
 		if err := Check("x", b); (err == nil) != valid {
 			t.Errorf("the factor %s: %v", factor, err)
 		}
+	}
+	for level, valid := range map[string]bool{Default: true, Tuned: true, "high": false} {
+		if err := Check("x", Benchmark{Factors: map[string][]string{LimitsFactor: {level}}}); (err == nil) != valid {
+			t.Errorf("limits=%s: %v", level, err)
+		}
+	}
+	for level, valid := range map[string]bool{SingleSubmission: true, ArraySubmission: true, "bulk": false} {
+		if err := Check("x", Benchmark{Factors: map[string][]string{SubmissionFactor: {level}}}); (err == nil) != valid {
+			t.Errorf("submission=%s: %v", level, err)
+		}
+	}
+}
+
+// What the level tuned has changed is what the running schedulers report.
+func TestDescribeTuning(t *testing.T) {
+	b := benchmark()
+	b.Repetitions, b.Cells = 1, nil
+	for _, limits := range []string{Default, Tuned} {
+		b.Cells = append(b.Cells, map[string]string{LimitsFactor: limits, "scheduler": "slurm", "workload": "a"})
+	}
+	var s Sweep
+	s.Configurations, s.Trials = Plan(b)
+	attempts := map[int][]Attempt{}
+	for _, tr := range s.Trials {
+		delay := map[string]string{Default: "3 (default)", Tuned: "0"}[tr.Cell[LimitsFactor]]
+		attempts[tr.Number] = []Attempt{{State: Valid, Limits: []player.Limit{{Name: "batch_sched_delay", Value: delay}, {Name: "defer", Value: "set"}, {Name: "other", Value: "1 (default)"}}}}
+	}
+	if got := s.DescribeTuning(attempts); !slices.Equal(got, []string{"slurm with limits=tuned: batch_sched_delay is 0 instead of 3 (default)."}) {
+		t.Errorf("%q", got)
+	}
+	b.Cells = b.Cells[1:]
+	s.Configurations, s.Trials = Plan(b)
+	attempts[1][0].Limits[0].Value = "0"
+	if got := s.DescribeTuning(attempts); !slices.Equal(got, []string{"slurm with limits=tuned: batch_sched_delay is 0; defer is set."}) {
+		t.Errorf("without the level default: %q", got)
 	}
 }
 
@@ -198,6 +234,36 @@ func TestRun(t *testing.T) {
 	}
 	if err := r.Run(t.Context()); err != nil || c.deployed != 16 {
 		t.Errorf("a second run has deployed %d times, %v", c.deployed-16, err)
+	}
+}
+
+// An extended sweep keeps its trials, records that its results were read, and has at most the declared number of blocks.
+func TestExtend(t *testing.T) {
+	b := benchmark()
+	b.MaxBlocks = 6
+	c := &fakeCluster{}
+	r := newRunner(t, b, c)
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := slices.Clone(r.Store.Sweep.Trials)
+	if err := r.Store.Extend(7); err == nil || !strings.Contains(err.Error(), "at most 6 blocks") {
+		t.Error(err)
+	}
+	for _, blocks := range []int{4, 6} {
+		if err := r.Store.Extend(blocks); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st, err := Open(r.Store.Folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, st.Sweep.Trials[:len(before)]); diff != "" || len(st.Sweep.Trials) != 4*7 || !slices.Equal(st.Sweep.Looks, []int{3, 4}) {
+		t.Errorf("%s%d trials, looks %v", diff, len(st.Sweep.Trials), st.Sweep.Looks)
+	}
+	if err := r.Run(t.Context()); err != nil || c.deployed != 4*7 {
+		t.Errorf("%d deployments, %v", c.deployed, err)
 	}
 }
 
@@ -278,6 +344,58 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
+// breakingPlayer breaks in two of three attempts after it has begun the workload.
+type breakingPlayer struct {
+	player.Player
+	plays *int
+}
+
+func (p breakingPlayer) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
+	if *p.plays++; *p.plays%3 == 0 {
+		return p.Player.Play(ctx, jobs, begin, send)
+	}
+	start := begin()
+	send(player.Event{Time: start, Kind: player.Finish, Job: "x"})
+	return errors.New("the scheduler does not answer")
+}
+
+// A scheduler that breaks under load is a result. It is not repeated until it does not break, also if something else disturbed the trial.
+func TestBroken(t *testing.T) {
+	b := benchmark()
+	b.Warmup = 0
+	plays := 0
+	r := newRunner(t, b, &fakeCluster{player: func(WorkloadOptions, bool) (player.Player, error) {
+		return breakingPlayer{null.New(null.Options{}), &plays}, nil
+	}})
+	r.Observe = func(context.Context, Trial, *Running) func() (noise.Verdict, *noise.Report) {
+		state := map[bool]string{false: Valid, true: Invalid}[plays == 1]
+		return func() (noise.Verdict, *noise.Report) { return noise.Verdict{State: state}, nil }
+	}
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.Store.Progress()
+	if err != nil || plays != 12 || p.Done != 12 || p.States[Valid] != 4 || p.States[Suspect] != 8 {
+		t.Fatalf("%d attempts: %+v, %v", plays, p, err)
+	}
+	all, err := r.Store.AllAttempts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	complete := 0
+	for _, a := range all {
+		switch m := a[0].Result.Metrics; {
+		case a[0].Result.Complete:
+			complete++
+		case m["makespan"] != 0 || m["throughput"] > 1 || !strings.HasPrefix(a[0].Reasons[0], "the workload broke off, and 1 of 2 jobs finished: play: the scheduler does not answer"):
+			t.Errorf("%+v", a[0])
+		}
+	}
+	if complete != 4 {
+		t.Errorf("%d of 12 trials are complete", complete)
+	}
+}
+
 // The systems that run must be those that were built before the first trial.
 func TestOtherSystems(t *testing.T) {
 	c := &fakeCluster{}
@@ -334,6 +452,98 @@ func TestLimited(t *testing.T) {
 	}
 	if rate := a.Result.Metrics["bind_rate"]; rate < 49 || rate > 51 || !slices.Equal(a.Limited, []string{"null: rate"}) {
 		t.Errorf("rate %v, limited by %v", rate, a.Limited)
+	}
+}
+
+// Random times of submission are the same for all cells of a block, and other ones in each block.
+func TestDrawnPerBlock(t *testing.T) {
+	b := benchmark()
+	for name, w := range b.Workloads {
+		w.Arrival = Arrival{Rate: 10, Poisson: true}
+		w.Jobs = append(w.Jobs, []byte(`{"id":"fixed","submit":5}`))
+		b.Workloads[name] = w
+	}
+	r := newRunner(t, b, &fakeCluster{})
+	blocks := map[int]string{}
+	for _, tr := range r.Store.Sweep.Trials {
+		jobs, err := r.Store.JobsOf(tr)
+		if err != nil || len(jobs) != 3 || jobs[2].Submit != 5 || jobs[0].Submit != 0 || jobs[1].Submit <= 0 {
+			t.Fatalf("%+v, %v", jobs, err)
+		}
+		times := fmt.Sprint(jobs[1].Submit)
+		if blocks[tr.Block] != "" && blocks[tr.Block] != times {
+			t.Errorf("block %d has the times %s and %s", tr.Block, times, blocks[tr.Block])
+		}
+		blocks[tr.Block] = times
+	}
+	seen := map[string]bool{}
+	for _, times := range blocks {
+		seen[times] = true
+	}
+	if len(seen) != 4 {
+		t.Errorf("%d blocks have %d different times", len(blocks), len(seen))
+	}
+}
+
+// limitedPlayer is a null player with a delay of each start, or one that submits slowly.
+type limitedPlayer struct {
+	player.Player
+	capacity float64
+	events   func([]workload.Job, time.Time) []player.Event
+}
+
+func (p limitedPlayer) Capacity() float64 { return p.capacity }
+
+func (p limitedPlayer) Play(_ context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
+	for _, e := range p.events(jobs, begin()) {
+		send(e)
+	}
+	return nil
+}
+
+// What limits a trial is named: places for tasks that are full, a client that submits late, kwok, and a player that could not submit much faster.
+func TestLimitedByOthers(t *testing.T) {
+	b := benchmark()
+	b.Repetitions, b.Warmup, b.Cells = 1, 0, b.Cells[:1]
+	w := WorkloadOptions{TimeLimit: 100}
+	for i := range 40 {
+		w.Jobs = append(w.Jobs, []byte(fmt.Sprintf(`{"id":"j%d"}`, i)))
+	}
+	b.Workloads = map[string]WorkloadOptions{"a": w}
+	// Job i is submitted at i*late, placed at i*every, launched after launch, and ends after 1 s.
+	play := func(late, every, launch float64) func([]workload.Job, time.Time) []player.Event {
+		return func(jobs []workload.Job, start time.Time) (events []player.Event) {
+			for i, j := range jobs {
+				for kind, at := range map[string]float64{player.Submit: float64(i) * late, player.Bound: float64(i) * every,
+					player.Launched: float64(i)*every + launch, player.Finish: float64(i)*every + 1} {
+					events = append(events, player.Event{Job: j.ID, Kind: kind, Time: start.Add(seconds(at))})
+				}
+			}
+			return events
+		}
+	}
+	for want, test := range map[string]struct {
+		player limitedPlayer
+		hollow int
+		doubts int
+	}{
+		"":           {limitedPlayer{events: play(0, 1, 0), capacity: 10}, 0, 0},
+		"places":     {limitedPlayer{events: play(0, 0.25, 0)}, 0, 0}, // four processors
+		"the client": {limitedPlayer{events: play(0.5, 0.5, 0), capacity: 2.5}, 0, 2},
+		"kwok":       {limitedPlayer{events: play(0, 1, 2)}, 8, 0},
+	} {
+		c := &fakeCluster{hollow: test.hollow, player: func(WorkloadOptions, bool) (player.Player, error) {
+			test.player.Player = null.New(null.Options{})
+			return test.player, nil
+		}}
+		r := newRunner(t, b, c)
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		a, err := firstResult(r.Store, 1)
+		if err != nil || strings.Join(a.Limited, " ") != want || len(a.Reasons) != test.doubts {
+			t.Errorf("%q: limited by %q, %q, %v, %v", want, a.Limited, a.Reasons, a.Result.Metrics, err)
+		}
 	}
 }
 

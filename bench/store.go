@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,11 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/nixbench/nixbench/bench/noise"
-	"github.com/nixbench/nixbench/bench/player"
-	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy/durable"
 )
@@ -50,46 +44,6 @@ const maxSweepFile = 1 << 30
 
 const formatVersion = 1
 
-// Attempt is the result of an attempt of a trial.
-type Attempt struct {
-	Trial   int       `json:"trial"`
-	Number  int       `json:"attempt"` // from 1
-	Began   time.Time `json:"began"`
-	Ended   time.Time `json:"ended"`
-	State   string    `json:"state"` // valid, suspect, invalid, or failed
-	Reasons []string  `json:"reasons,omitempty"`
-	// Phases has the seconds that the phases of the attempt took: deploy, clean, pause, prepare, play.
-	Phases  map[string]float64      `json:"phases"`
-	Systems map[string]string       `json:"systems,omitempty"` // by node, the store path of the system that runs
-	Limits  []player.Limit          `json:"limits,omitempty"`
-	Limited []string                `json:"limited,omitempty"` // names of the scheduler's limits that the measured rates almost reached
-	Usage   map[string]player.Usage `json:"usage,omitempty"`   // by part of the scheduler: what it used during the trial
-	// Requests has the requests that programs of the scheduler counted during the trial. Result.Metrics has the sum of these requests.
-	Requests []player.Request `json:"requests,omitempty"`
-	Place    *player.Place    `json:"place,omitempty"` // where commands ran
-	Clock    *Clock           `json:"clock,omitempty"` // absent if the player converts no times
-	Noise    *noise.Report    `json:"noise,omitempty"`
-	Result   trial.Result     `json:"result"`
-}
-
-// Clock is the difference between the clock of the scheduler's node and the clock of this computer, in seconds.
-type Clock struct {
-	Offset float64 `json:"offset"` // clock of the node minus clock of this computer, before the workload
-	Drift  float64 `json:"drift"`  // the change of the offset during the workload
-	Error  float64 `json:"error"`  // the maximum error of the offset: the larger of the errors before and after the workload
-}
-
-// States of attempts. Results with the states Valid and Suspect count.
-const (
-	Valid   = noise.Valid
-	Suspect = noise.Suspect
-	Invalid = noise.Invalid
-	Failed  = "failed"
-)
-
-// Counts reports whether the result of the attempt is used.
-func (a Attempt) Counts() bool { return a.State == Valid || a.State == Suspect }
-
 // Create writes a frozen sweep into its folder, which already contains the copy of the hive.
 func Create(folder string, s Sweep, jobs map[string][]workload.Job) (*Store, error) {
 	s.Version = formatVersion
@@ -122,6 +76,23 @@ func Repeat(folder string, s Sweep) (*Store, error) {
 		return nil, err
 	}
 	return &Store{folder, s}, durable.Write(filepath.Join(folder, "sweep.json"), append(data, '\n'))
+}
+
+// Extend adds trials to a complete sweep, so that it has this number of blocks. It records that somebody may have looked at the results
+// before: to extend a sweep until the results please would make wrong answers more frequent.
+func (st *Store) Extend(blocks int) error {
+	s := st.Sweep
+	if most := max(s.Benchmark.MaxBlocks, s.Benchmark.Repetitions); blocks > most || s.Benchmark.Order == Cheap {
+		return fmt.Errorf("the sweep %s can have at most %d blocks; declare maxBlocks before a sweep, and order = \"blocks\"", s.ID, most)
+	}
+	s.Looks = append(slices.Clone(s.Looks), s.Benchmark.Repetitions)
+	s.Benchmark.Repetitions = blocks
+	_, s.Trials = Plan(s.Benchmark) // the trials of earlier blocks stay the same
+	extended, err := Repeat(st.Folder, s)
+	if err == nil {
+		*st = *extended
+	}
+	return err
 }
 
 // Open opens the folder of a sweep.
@@ -219,121 +190,6 @@ func (st *Store) Jobs(name string) ([]workload.Job, error) {
 		return nil, fmt.Errorf("%s: %w", workloadFile(st.Folder, name), err)
 	}
 	return jobs, nil
-}
-
-// Attempts returns the attempts of a trial that have a result, in their order.
-func (st *Store) Attempts(number int) ([]Attempt, error) {
-	var out []Attempt
-	for n := 1; ; n++ {
-		folder := st.attemptFolder(number, n)
-		if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
-			return out, nil
-		}
-		data, err := durable.Read(filepath.Join(folder, "result.json"), maxSweepFile)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // the attempt was interrupted
-		}
-		var a Attempt
-		if err == nil {
-			err = json.Unmarshal(data, &a)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", folder, err)
-		}
-		out = append(out, a)
-	}
-}
-
-// AllAttempts returns the attempts of all trials that have a result, by the number of the trial.
-func (st *Store) AllAttempts() (map[int][]Attempt, error) {
-	out := map[int][]Attempt{}
-	for _, t := range st.Sweep.Trials {
-		var err error
-		if out[t.Number], err = st.Attempts(t.Number); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-func (st *Store) attemptFolder(trial, attempt int) string {
-	return filepath.Join(st.Folder, "trials", fmt.Sprint(trial), fmt.Sprint(attempt))
-}
-
-// begin creates the folder of the next attempt of a trial, and returns the number of the attempt and the folder.
-func (st *Store) begin(number int) (attempt int, folder string, err error) {
-	for attempt = 1; ; attempt++ {
-		folder = st.attemptFolder(number, attempt)
-		if err = os.MkdirAll(filepath.Dir(folder), 0o700); err == nil {
-			err = os.Mkdir(folder, 0o700)
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return attempt, folder, err
-		}
-	}
-}
-
-// finish writes the events of an attempt, and then its result.
-func (st *Store) finish(a Attempt, events []player.Event) error {
-	folder := st.attemptFolder(a.Trial, a.Number)
-	var b bytes.Buffer
-	for _, e := range events {
-		line, err := json.Marshal(e)
-		if err != nil {
-			return err
-		}
-		b.Write(append(line, '\n'))
-	}
-	if err := durable.Write(filepath.Join(folder, "events.jsonl"), b.Bytes()); err != nil {
-		return err
-	}
-	data, err := json.MarshalIndent(a, "", " ")
-	if err != nil {
-		return err
-	}
-	return durable.Write(filepath.Join(folder, "result.json"), append(data, '\n'))
-}
-
-// Events reads the events of an attempt.
-func (st *Store) Events(a Attempt) ([]player.Event, error) {
-	file := filepath.Join(st.attemptFolder(a.Trial, a.Number), "events.jsonl")
-	f, _, err := durable.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var out []player.Event
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		var e player.Event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		out = append(out, e)
-	}
-	return out, lines.Err()
-}
-
-// Played reads the jobs of an attempt and their events. If the program of a workload decides its jobs, the jobs are found from the events.
-func (st *Store) Played(t Trial, a Attempt) ([]workload.Job, []player.Event, error) {
-	jobs, err := st.Jobs(t.Workload())
-	if err != nil {
-		return nil, nil, err
-	}
-	events, err := st.Events(a)
-	if err == nil && len(jobs) == 0 {
-		jobs = ObservedJobs(events, a.Result.Began)
-	}
-	return jobs, events, err
-}
-
-// Progress describes how much of a sweep is done.
-type Progress struct {
-	Trials  int            `json:"trials"`
-	Done    int            `json:"done"` // number of trials that have a result, or no attempts left
-	States  map[string]int `json:"states"`
-	Played  float64        `json:"played"`  // seconds that the workloads ran, of all attempts with a result
-	Elapsed float64        `json:"elapsed"` // seconds of all attempts with a result: without the freeze, and without attempts that were interrupted
 }
 
 // Progress reads how much of the sweep is done.

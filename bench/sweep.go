@@ -17,8 +17,22 @@ import (
 
 // Names of factors whose levels do not change the configuration of the cluster.
 const (
-	WorkloadFactor = "workload"
-	RepeatFactor   = "repeat"
+	WorkloadFactor   = "workload"
+	RepeatFactor     = "repeat"
+	SubmissionFactor = "submission"
+)
+
+// Levels of SubmissionFactor: each job is a request, which is the default, or equal jobs are one request.
+const (
+	SingleSubmission = "single"
+	ArraySubmission  = "array"
+)
+
+// LimitsFactor is the factor whose level Tuned lifts the limits of schedulers for short jobs. Its level Default changes nothing.
+const (
+	LimitsFactor = "limits"
+	Default      = "default"
+	Tuned        = "tuned"
 )
 
 // Orders and resets of a benchmark.
@@ -49,7 +63,8 @@ type Sweep struct {
 	Benchmark      Benchmark           `json:"benchmark"`          // without the jobs of workloads
 	Workloads      map[string]Workload `json:"workloads"`
 	Configurations []Configuration     `json:"configurations"`
-	Trials         []Trial             `json:"trials"` // in the order of execution
+	Trials         []Trial             `json:"trials"`          // in the order of execution
+	Looks          []int               `json:"looks,omitempty"` // the numbers of blocks after which the sweep was complete, and then extended
 }
 
 // Workload identifies the content of a workload, so that changes are detected.
@@ -90,6 +105,13 @@ type Trial struct {
 	Configuration int               `json:"configuration"` // index in Sweep.Configurations
 }
 
+// Level returns the share of wrong answers that the tests of the sweep may give: each look at the results of a sweep that is extended
+// spends a part.
+func (s Sweep) Level() float64 {
+	planned := append(slices.Clone(s.Looks), s.Benchmark.Repetitions)[0]
+	return stats.Spend(s.Benchmark.Repetitions, max(s.Benchmark.MaxBlocks, planned), s.Looks)
+}
+
 // String returns the cell of the trial as text, see [FormatCell].
 func (t Trial) String() string { return FormatCell(t.Cell) }
 
@@ -104,6 +126,7 @@ func configurationOf(cell map[string]string) map[string]string {
 	out := maps.Clone(cell)
 	delete(out, WorkloadFactor)
 	delete(out, RepeatFactor)
+	delete(out, SubmissionFactor)
 	return out
 }
 
@@ -118,11 +141,18 @@ func newConfiguration(b Benchmark, levels map[string]string) Configuration {
 	return c
 }
 
-// Sets returns the arguments of --set for the levels of the configuration, except levels that are NixOS modules.
+// HasArrays reports whether a trial of the configuration with these levels submits equal jobs as one request.
+func (s Sweep) HasArrays(levels map[string]string) bool {
+	return slices.ContainsFunc(s.Trials, func(t Trial) bool {
+		return t.Cell[SubmissionFactor] == ArraySubmission && maps.Equal(s.Configurations[t.Configuration].Levels, levels)
+	})
+}
+
+// Sets returns the arguments of --set for the levels of the configuration, except levels that are NixOS modules or limits.
 func (c Configuration) Sets() []string {
 	var out []string
 	for _, f := range slices.Sorted(maps.Keys(c.Levels)) {
-		if !slices.ContainsFunc(c.Modules, func(l Level) bool { return l.Factor == f }) {
+		if f != LimitsFactor && !slices.ContainsFunc(c.Modules, func(l Level) bool { return l.Factor == f }) {
 			out = append(out, f+"="+c.Levels[f])
 		}
 	}
@@ -186,6 +216,9 @@ func Check(name string, b Benchmark) error {
 	if !nameForm.MatchString(name) {
 		return fmt.Errorf("benchmarks.%s: a name has the characters A-Z, a-z, 0-9, - and _", name)
 	}
+	if b.MaxBlocks > 0 && b.MaxBlocks < b.Repetitions {
+		return fmt.Errorf("benchmarks.%s: maxBlocks is %d, and there are %d blocks", name, b.MaxBlocks, b.Repetitions)
+	}
 	for _, f := range slices.Sorted(maps.Keys(b.Factors)) {
 		seen := map[string]bool{}
 		for _, level := range b.Factors[f] {
@@ -194,21 +227,31 @@ func Check(name string, b Benchmark) error {
 			}
 			seen[level] = true
 		}
+		isOwn := f == WorkloadFactor || f == RepeatFactor || f == LimitsFactor || f == SubmissionFactor
 		switch _, err := nixeval.ParseSet(f + "=" + b.Factors[f][0]); {
 		case b.Modules[f] != "":
-			if err == nil || f == WorkloadFactor || f == RepeatFactor || !nameForm.MatchString(f) {
-				return fmt.Errorf("benchmarks.%s: the factor %s has modules as levels, and its name is that of a path, scheduler, workload or repeat, or has other characters than A-Z, a-z, 0-9, - and _; choose another name", name, f)
+			if err == nil || isOwn || !nameForm.MatchString(f) {
+				return fmt.Errorf("benchmarks.%s: the factor %s has modules as levels, and its name is that of a path, scheduler, workload, submission, limits or repeat, or has other characters than A-Z, a-z, 0-9, - and _; choose another name", name, f)
 			}
 			for _, level := range b.Factors[f] {
 				if !nameForm.MatchString(level) {
 					return fmt.Errorf("benchmarks.%s: the factor %s has the level %q; the name of a level with modules has the characters A-Z, a-z, 0-9, - and _", name, f, level)
 				}
 			}
-		case err != nil && f != WorkloadFactor && f != RepeatFactor:
-			return fmt.Errorf("benchmarks.%s: the factor %s: %v; a factor is a path that --set accepts, scheduler, workload or repeat, or has modules as levels", name, f, err)
+		case f == LimitsFactor && !isSubset(b.Factors[f], Default, Tuned):
+			return fmt.Errorf("benchmarks.%s: the factor limits has the levels %q; there are default and tuned", name, b.Factors[f])
+		case f == SubmissionFactor && !isSubset(b.Factors[f], SingleSubmission, ArraySubmission):
+			return fmt.Errorf("benchmarks.%s: the factor submission has the levels %q; there are single and array", name, b.Factors[f])
+		case err != nil && !isOwn:
+			return fmt.Errorf("benchmarks.%s: the factor %s: %v; a factor is a path that --set accepts, scheduler, workload, submission, limits or repeat, or has modules as levels", name, f, err)
 		}
 	}
 	return nil
+}
+
+// isSubset reports whether all levels are in the list allowed.
+func isSubset(levels []string, allowed ...string) bool {
+	return !slices.ContainsFunc(levels, func(l string) bool { return !slices.Contains(allowed, l) })
 }
 
 // hashOf returns the SHA-256 of data, with the prefix "sha256:".

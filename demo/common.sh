@@ -42,3 +42,20 @@ quietly() {
   tail -n 20 "$log" >&2
   die "$* failed; its whole output is in $log"
 }
+
+# prepare checks this computer, installs the packages that are missing, and builds nixbench. The first steps of each demo.
+prepare() {
+  [ "$(id -u)" = 0 ] || die "starting a hypervisor requires root, even in namespaces; run it with sudo"
+  [ -e /etc/debian_version ] || die "this script works on Debian 12 only; on other systems follow docs/tutorial.md"
+  command -v go > /dev/null || die "go is not on PATH; install it from https://go.dev/dl"
+  mkdir -p "$state/bin"
+  printf '*\n' > "$state/.gitignore"
+
+  say "1. Installing missing Debian packages (up to half a minute)"
+  quietly packages "$top/e2e/install-deps"
+  quietly lab "$top/e2e/lab/lab" install
+
+  say "2. Building nixbench"
+  (cd "$top" && go build -o "$state/bin/nixbench" ./cmd/nixbench)
+  "$state/bin/nixbench" version
+}

@@ -61,19 +61,14 @@ func describeNewClusters(hive *nixeval.Hive, before *state.State) []string {
 	for _, k := range engine.KindsOf(hive, EngineKinds()) {
 		existed := false
 		for _, m := range members[k.Name] {
-			existed = existed || ranEngine(before.Nodes[m.Node], k.Name)
+			n := before.Nodes[m.Node]
+			existed = existed || n.LastConfirmed != nil && n.Engine == k.Name
 		}
 		if usage := describeUsage(k, members); usage != "" && !existed {
 			out = append(out, usage)
 		}
 	}
 	return out
-}
-
-// ranEngine reports whether the last system of a node had the engine of this kind. The state of an earlier version of nixbench
-// does not contain the engine: then ranEngine returns true for any system.
-func ranEngine(n state.Node, kind string) bool {
-	return n.LastConfirmed != nil && (n.Engine == kind || n.Engine == "" && len(n.Memberships) == 0)
 }
 
 // describeUsage returns a text that tells how to use the cluster of an engine, or an empty string. members are the members of all
@@ -85,9 +80,9 @@ func describeUsage(kind engine.Kind, members map[string][]engine.Member) string 
 	return kind.Usage(members[kind.Name])
 }
 
-// Cluster returns the hive's cluster with an engine of this kind. It is for a command that only this engine has. If no node of the
-// hive is a member of such a cluster, Cluster returns a usage error with the name of the command.
-func (s *Session) Cluster(kind engine.Kind, command string) (engine.Cluster, error) {
+// ClusterOf returns the hive's cluster with an engine of this kind. It is for a command that only this engine has. If no node of the
+// hive is a member of such a cluster, ClusterOf returns a usage error with the name of the command.
+func ClusterOf(s *Session, kind engine.Kind, command string) (engine.Cluster, error) {
 	all := engine.MembersByKind(s.Hive)
 	if members := all[kind.Name]; len(members) > 0 {
 		return engine.Cluster{Name: s.Hive.ClusterName(), Members: members, Run: s.Fleet.Run}, nil

@@ -30,9 +30,6 @@ func TestEngineTable(t *testing.T) {
 			t.Errorf("incomplete or listed twice: %+v", k)
 		}
 		names = append(names, k.Name)
-		if (k.AccessFile == "") != (k.Notes == nil) {
-			t.Errorf("%s: notes are about an access file", k.Name)
-		}
 		for _, text := range []string{k.Help.Check, k.Help.Drain, k.Help.Remove, k.Help.Rotate} {
 			if text != "" && !strings.HasPrefix(text, k.Title+": ") {
 				t.Errorf("%s: the help does not begin with the title: %s", k.Name, text)
@@ -68,7 +65,7 @@ func TestDescribeNewClusters(t *testing.T) {
 	if got := describeNewClusters(hive, before); len(got) != 2 || !strings.Contains(got[0], "nixbench kubectl get nodes") || !strings.Contains(got[1], "nixbench exec --on slurm -- sinfo") {
 		t.Errorf("%q", got)
 	}
-	before.Nodes["slurm"] = state.Node{LastConfirmed: &state.Deployment{}}
+	before.Nodes["slurm"] = state.Node{Engine: "slurm", LastConfirmed: &state.Deployment{}}
 	if got := describeNewClusters(hive, before); len(got) != 1 || !strings.Contains(got[0], "kubectl") {
 		t.Errorf("SLURM exists: %q", got)
 	}

@@ -30,18 +30,16 @@ func ImportedModules(hive *nixeval.Hive) []string {
 }
 
 // warnAboutModules compares folders with nixbench's NixOS modules with the modules of this program, and sends a warning for each
-// folder that differs. version is the version of the program. It is called twice. Before the survey, hive is nil, and it checks
-// the folder beside the hive, because other modules may break the survey. After the survey, it checks the other folders from which
-// the hive's nodes import modules.
+// folder that differs: the folder beside the hive, and the folders from which the hive's nodes import modules. version is the
+// version of the program. hive is nil if the survey has failed.
 func warnAboutModules(source nixeval.Source, hive *nixeval.Hive, version string, send event.Sink) {
 	beside := filepath.Join(source.Dir, ModulesFolder)
 	var folders []string
-	if !source.IsFlake() && durable.Exists(filepath.Join(beside, "runtime.nix")) && durable.Exists(filepath.Join(beside, "image.nix")) {
-		folders = []string{beside}
-	}
 	if hive != nil {
-		copied := folders
-		folders = slices.DeleteFunc(ImportedModules(hive), func(folder string) bool { return slices.Contains(copied, folder) })
+		folders = ImportedModules(hive)
+	}
+	if !source.IsFlake() && durable.Exists(filepath.Join(beside, "runtime.nix")) && durable.Exists(filepath.Join(beside, "image.nix")) && !slices.Contains(folders, beside) {
+		folders = append(folders, beside)
 	}
 	for _, folder := range folders {
 		differ, err := modules.Compare(os.DirFS(folder))

@@ -26,7 +26,6 @@ type Request struct {
 	On    []string                                  // terms of --on; none: all nodes
 	Pick  func(*nixeval.Hive) (nixeval.Node, error) // selects the only node, in place of On; nil: On selects
 	Nodes NodeFilter
-	Keys  bool // an error in the deployment.keys of a selected node is an error of the node
 
 	Command      string // name of a command that changes something; empty: the command only reads
 	AllNodesOnly bool   // fail if On is empty and meta.allowApplyAll is false

@@ -21,6 +21,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
@@ -43,18 +44,7 @@ type Session struct {
 	Machines *machine.Manager
 
 	request Request
-	run     atomic.Pointer[recordedRun]
-
-	// The state without a recorded run, and the error of reading it. Both are nil until it is read.
-	reading sync.Mutex
-	read    *state.State
-	readErr error
-}
-
-// recordedRun is the run of a session, whose record is being written.
-type recordedRun struct {
-	*runs.Recorder
-	store *state.Store
+	run     atomic.Pointer[stages.Deployer] // of the run that is being recorded; nil: none
 }
 
 // Open reads the structure of the hive, checks its state folder, and selects the nodes. For a command that changes something, it
@@ -70,10 +60,10 @@ func Open(ctx context.Context, r Request) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.survey(ctx); err != nil {
+	if err := survey(ctx, s); err != nil {
 		return nil, err
 	}
-	if err := s.selectNodes(on); err != nil {
+	if err := selectNodes(s, on); err != nil {
 		return nil, err
 	}
 	if r.Command != "" {
@@ -86,9 +76,10 @@ func Open(ctx context.Context, r Request) (*Session, error) {
 		Keep:    func(built map[string]nixeval.Closure) error { return keepRoots(ctx, s.Eval, s.Dir, built) },
 		APIPort: defaultAPIPort(s.Hive), AccessFiles: accessFiles(),
 	}
+	recorded := &recordedMachines{s, sync.OnceValues(s.Dir.Load)}
 	s.Fleet = fleet.New(s.Hive, fleet.Options{
 		Options: remote.Options{AcceptNewHostKeys: r.AcceptNewHostKeys, Prompt: r.Prompt, Send: s.Send, Down: func(ctx context.Context, node string) string {
-			m, cluster, err := s.MachineOf(node)
+			m, cluster, err := recorded.MachineOf(node)
 			if err != nil {
 				return ""
 			}
@@ -96,7 +87,7 @@ func Open(ctx context.Context, r Request) (*Session, error) {
 		}},
 		Programs:  r.SSHPrograms,
 		SSHConfig: os.Getenv("SSH_CONFIG_FILE"), // Colmena uses the same variable
-		ClientKey: s.Dir.ClientKey(), Recorded: s,
+		ClientKey: s.Dir.ClientKey(), Recorded: recorded,
 	})
 	return s, nil
 }
@@ -112,14 +103,13 @@ func (s *Session) Close() {
 // survey reads the structure of the hive, and checks its state folder. If the folder contains facts of booted machines and the
 // request names no facts, survey passes the facts of the folder to later evaluations. The survey itself gets no facts, because the
 // set of nodes and their addresses must not depend on which machines run.
-func (s *Session) survey(ctx context.Context) error {
-	warnAboutModules(s.Eval.Source, nil, s.request.Version, s.Send)
+func survey(ctx context.Context, s *Session) error {
 	hive, err := s.Eval.Survey(ctx)
+	warnAboutModules(s.Eval.Source, hive, s.request.Version, s.Send) // which may be the reason of an error
 	if err != nil {
 		return err
 	}
 	s.Hive = hive
-	warnAboutModules(s.Eval.Source, hive, s.request.Version, s.Send)
 	if s.Dir, err = state.Locate(s.Eval.Source, hive.ClusterName()); err != nil {
 		return err
 	}
@@ -150,7 +140,7 @@ func warnIfRenamed(s *Session) {
 // Send sends an event to the sink of the request, and records it if a run is recorded.
 func (s *Session) Send(e event.Event) {
 	if run := s.run.Load(); run != nil {
-		run.Event(e)
+		run.Record.Event(e)
 	}
 	if s.request.Send != nil {
 		s.request.Send(e)
@@ -160,28 +150,26 @@ func (s *Session) Send(e event.Event) {
 // State returns the recorded state of the cluster.
 func (s *Session) State() (*state.State, error) {
 	if run := s.run.Load(); run != nil {
-		return run.store.State(), nil
+		return run.Store.State(), nil
 	}
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	s.read, s.readErr = s.Dir.Load()
-	return s.read, s.readErr
+	return s.Dir.Load()
 }
 
-// MachineOf implements [fleet.RecordedMachines]. It reads the state file only once.
-func (s *Session) MachineOf(node string) (state.Machine, *state.Cluster, error) {
-	if run := s.run.Load(); run != nil {
-		return run.store.MachineOf(node)
+// recordedMachines implements [fleet.RecordedMachines]. Without a recorded run, it reads the state file only once.
+type recordedMachines struct {
+	session *Session
+	load    func() (*state.State, error)
+}
+
+func (r *recordedMachines) MachineOf(node string) (state.Machine, *state.Cluster, error) {
+	if run := r.session.run.Load(); run != nil {
+		return run.Store.MachineOf(node)
 	}
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	if s.read == nil && s.readErr == nil {
-		s.read, s.readErr = s.Dir.Load()
+	recorded, err := r.load()
+	if err != nil {
+		return state.Machine{}, nil, err
 	}
-	if s.readErr != nil {
-		return state.Machine{}, nil, s.readErr
-	}
-	return s.read.MachineOf(node)
+	return recorded.MachineOf(node)
 }
 
 // Engines returns the engines of the hive. Each can run commands on its members.
@@ -189,20 +177,21 @@ func (s *Session) Engines() ([]engine.Engine, error) { return newEngines(s.Dir).
 
 // recorded calls f and writes a record of the run, also if f fails. It writes no record if the user has answered a question of f
 // with no.
-func (s *Session) recorded(ctx context.Context, f func(run *recordedRun) error) error {
+func (s *Session) recorded(ctx context.Context, f func(*stages.Deployer) error) error {
 	store, err := s.Lock.Store()
 	if err != nil {
 		return err
 	}
-	record, err := runs.Record(s.Lock, runs.Info{
-		Args: runs.SafeArgs(s.request.Args), Hive: s.Eval.Source.String(), Scheduler: s.Hive.Scheduler(), Revision: ReadGitRevision(ctx, s.Eval.Source.Dir), Nixbench: s.request.Version,
+	record, err := runs.Record(s.Lock, runs.Run{
+		Args: s.request.Args, Hive: s.Eval.Source.String(), Scheduler: s.Hive.Scheduler(), Revision: ReadGitRevision(ctx, s.Eval.Source.Dir), Nixbench: s.request.Version,
 	})
 	if err != nil {
 		return err
 	}
-	run := &recordedRun{record, store}
-	s.run.Store(run)
-	err = f(run)
+	d := newDeployer(s, store)
+	d.Record, d.RunID = record, record.ID()
+	s.run.Store(d)
+	err = f(d)
 	if failure.KindOf(err) == failure.Declined { // nothing was done, so there is nothing to record
 		return errors.Join(err, record.Discard())
 	}
@@ -214,18 +203,17 @@ func (s *Session) recorded(ctx context.Context, f func(run *recordedRun) error) 
 	return err
 }
 
-// deployer returns a Deployer with everything that a session has. The Deployer's Store and Record are nil if no run is recorded.
-func (s *Session) deployer() *stages.Deployer {
-	d := &stages.Deployer{
-		Eval: s.Eval, Fleet: s.Fleet, Machines: s.Machines, Keep: s.Machines.Keep, Engines: newEngines(s.Dir), Send: s.Send,
-		Copier:    &closure.Copier{Send: s.Send, NixOptions: s.Eval.NixOptions, Substitute: true},
-		Uploader:  &secrets.Uploader{Send: s.Send, Generated: s.Machines.Vault.Part},
-		Activator: &activate.Activator{Send: s.Send},
+// newDeployer returns a Deployer with everything that a session has, for a run that is not recorded.
+func newDeployer(s *Session, store *state.Store) *stages.Deployer {
+	return &stages.Deployer{
+		Changer: node.Changer{
+			Fleet: s.Fleet, Store: store, Send: s.Send,
+			Copier:    &closure.Copier{Send: s.Send, NixOptions: s.Eval.NixOptions, Substitute: true},
+			Uploader:  &secrets.Uploader{Send: s.Send, Generated: s.Machines.Vault.Part},
+			Activator: &activate.Activator{Send: s.Send},
+		},
+		Eval: s.Eval, Machines: s.Machines, Keep: s.Machines.Keep, Engines: newEngines(s.Dir),
 	}
-	if run := s.run.Load(); run != nil {
-		d.Store, d.Record = run.store, run.Recorder
-	}
-	return d
 }
 
 // keepRoots makes garbage collector roots for closures that were built on this machine, so that Nix does not delete them. built

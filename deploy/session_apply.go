@@ -2,9 +2,7 @@ package deploy
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"time"
 
@@ -44,15 +42,15 @@ type Applied struct {
 // Apply deploys the selected nodes.
 func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 	var out Applied
-	err := s.recorded(ctx, func(run *recordedRun) (err error) {
-		d, before := s.deployer(), run.store.State()
+	err := s.recorded(ctx, func(d *stages.Deployer) (err error) {
+		before := d.Store.State()
 		d.Copier.Substitute = !o.NoSubstitute
 		if before.Cluster == nil && s.Machines.HasMachines(before) {
 			warnIfRenamed(s)
 		}
 		o.Plan = &stages.Plan{}
 		if o.Saved != nil {
-			if o.Plan, err = s.verifyPlan(ctx, o); err != nil {
+			if o.Plan, err = verifyPlan(ctx, s, o); err != nil {
 				return err
 			}
 		}
@@ -60,7 +58,7 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 			if o.Plan.Nodes != nil {
 				return o.Plan, nil
 			}
-			made, err := s.preview(ctx, o.Options)
+			made, err := preview(ctx, s, o.Options)
 			if made.Nodes != nil {
 				*o.Plan = made
 			}
@@ -74,29 +72,14 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 				d.Send.Note("%s", usage)
 			}
 		}
-		if out.Results = run.Results(); err == nil && o.Plan.Nodes == nil {
-			out.Changes, _ = readChanges(s.Dir, run.ID()) // a run does not fail because of its record
+		if out.Results = d.Record.Results(); err == nil && o.Plan.Nodes == nil {
+			if recorded, err := runs.Open(s.Dir, d.RunID); err == nil {
+				out.Changes, _ = recorded.Changes() // a run does not fail because of its record
+			}
 		}
 		return err
 	})
 	return out, err
-}
-
-// readChanges reads the record of a run, and returns what the run has changed in the systems of its nodes.
-func readChanges(dir state.Dir, id string) ([]packages.Group, error) {
-	run, err := runs.Open(dir, id)
-	if err != nil {
-		return nil, err
-	}
-	data, err := run.Changes()
-	if err != nil || data == nil {
-		return nil, err
-	}
-	var groups []packages.Group
-	if err := json.Unmarshal(data, &groups); err != nil {
-		return nil, fmt.Errorf("read the changes of run %s: %w", run.ID, err)
-	}
-	return groups, nil
 }
 
 // ApplyLocal deploys the selected node, which is this computer. escalation is the command that runs other commands as root, such
@@ -107,8 +90,7 @@ func (s *Session) ApplyLocal(ctx context.Context, escalation []string, o stages.
 		return err
 	}
 	defer local.Close()
-	return s.recorded(ctx, func(*recordedRun) error {
-		d := s.deployer()
+	return s.recorded(ctx, func(d *stages.Deployer) error {
 		d.Fleet, d.Machines, d.Engines, d.Uploader.Generated = local, nil, nil, nil
 		return d.Apply(ctx, s.Hive, s.Nodes, o)
 	})
@@ -132,37 +114,48 @@ func (s *Session) Build(ctx context.Context, keepGoing bool, results string) ([]
 	return built, errors.Join(buildErr, err)
 }
 
-// Plan returns what Apply would do. If the user has asked for the changes of systemd units (o.Units), Plan copies the new systems
-// to the nodes, and records a run.
-func (s *Session) Plan(ctx context.Context, o stages.Options) (made stages.Plan, err error) {
-	if !o.Units {
-		return s.preview(ctx, o)
+// Plan returns what Apply would do. If file is set, Plan also writes the plan to this file, together with the command's arguments
+// with which the plan was made.
+func (s *Session) Plan(ctx context.Context, o stages.Options, file string, arguments stages.PlanArguments) (stages.Plan, error) {
+	made, err := preview(ctx, s, o)
+	if err != nil || file == "" {
+		return made, err
 	}
-	err = s.recorded(ctx, func(*recordedRun) error {
-		made, err = s.preview(ctx, o)
-		return err
-	})
+	saved := newSavedPlan(ctx, s, made)
+	saved.Arguments = arguments
+	saved.Arguments.On = append([]string{}, s.request.On...)
+	key, err := keys.MakePlanKey(s.Dir)
+	if err == nil {
+		err = saved.Write(file, key)
+	}
+	if err == nil {
+		event.Sink(s.Send).Note("the plan is in %s; nixbench apply %s executes it", file, file)
+	}
 	return made, err
 }
 
 // preview makes a plan. It creates no secrets and no garbage collector roots. If Nix deletes a closure before the apply, the apply
 // builds it again.
-func (s *Session) preview(ctx context.Context, o stages.Options) (stages.Plan, error) {
-	recorded, err := s.State()
-	if err != nil {
-		return stages.Plan{}, err
+func preview(ctx context.Context, s *Session, o stages.Options) (stages.Plan, error) {
+	d := s.run.Load()
+	if d == nil {
+		recorded, err := s.Dir.Load()
+		if err != nil {
+			return stages.Plan{}, err
+		}
+		d = newDeployer(s, state.ReadOnly(recorded))
 	}
-	d, manager := s.deployer(), *s.Machines
+	copied, manager := *d, *s.Machines
 	manager.Vault = vault.OpenReadOnly(s.Dir.Vault())
-	d.Machines, d.Uploader = &manager, &secrets.Uploader{Send: d.Send, Generated: manager.Vault.Part}
-	d.Keep = func(map[string]nixeval.Closure) error { return nil }
-	return d.Preview(ctx, s.Hive, s.Nodes, recorded, o)
+	copied.Machines, copied.Uploader = &manager, &secrets.Uploader{Send: s.Send, Generated: manager.Vault.Part}
+	copied.Keep = func(map[string]nixeval.Closure) error { return nil }
+	return copied.Preview(ctx, s.Hive, s.Nodes, o)
 }
 
 // verifyPlan makes a new plan with the arguments of a plan file. It returns an [stages.OutdatedPlanError] if the new plan differs
 // from the plan in the file.
-func (s *Session) verifyPlan(ctx context.Context, o ApplyOptions) (*stages.Plan, error) {
-	made, err := s.preview(ctx, o.Options)
+func verifyPlan(ctx context.Context, s *Session, o ApplyOptions) (*stages.Plan, error) {
+	made, err := preview(ctx, s, o.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -176,28 +169,12 @@ func (s *Session) verifyPlan(ctx context.Context, o ApplyOptions) (*stages.Plan,
 	return &made, nil
 }
 
-// SavePlan writes a plan to a file, together with the command's arguments with which the plan was made.
-func (s *Session) SavePlan(ctx context.Context, file string, arguments stages.PlanArguments, made stages.Plan) error {
-	saved := newSavedPlan(ctx, s, made)
-	saved.Arguments = arguments
-	saved.Arguments.On = append([]string{}, s.request.On...)
-	key, err := keys.MakePlanKey(s.Dir)
-	if err != nil {
-		return err
-	}
-	if err := saved.Write(file, key); err != nil {
-		return err
-	}
-	event.Sink(s.Send).Note("the plan is in %s; nixbench apply %s executes it", file, file)
-	return nil
-}
-
 // newSavedPlan converts a plan to the form that is written to a plan file. Plans are also compared in this form.
 func newSavedPlan(ctx context.Context, s *Session, made stages.Plan) stages.SavedPlan {
 	source := s.Eval.Source
 	out := stages.SavedPlan{
 		Nixbench: s.request.Version, Made: time.Now().UTC(), Cluster: s.Hive.ClusterName(), Hive: source.String(), IsFlake: source.IsFlake(),
-		Source: stages.HashSource(source), Revision: ReadGitRevision(ctx, source.Dir), Scheduler: s.Hive.Scheduler(),
+		Revision: ReadGitRevision(ctx, source.Dir), Scheduler: s.Hive.Scheduler(),
 		Deployments: map[string]string{}, Nodes: made.Nodes,
 	}
 	for _, n := range s.Nodes {

@@ -7,10 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/stages"
@@ -43,19 +41,10 @@ func (s *Session) PlanRollback(ctx context.Context, to string) ([]stages.Step, e
 	return stages.PlanRollback(s.Inspect(ctx), recorded.Nodes, target)
 }
 
-// Rollback carries out the steps of a rollback.
-func (s *Session) Rollback(ctx context.Context, steps []stages.Step, o stages.RollbackOptions) (results []state.NodeResult, err error) {
-	err = s.recorded(ctx, func(*recordedRun) error {
-		results, err = s.deployer().Rollback(ctx, steps, o)
-		return err
-	})
-	return results, err
-}
-
-// Reboot reboots nodes. inspected are the results of the inspection of these nodes.
-func (s *Session) Reboot(ctx context.Context, inspected []fleet.Outcome[activate.Node], o stages.RebootOptions) (results []state.NodeResult, err error) {
-	err = s.recorded(ctx, func(*recordedRun) error {
-		results, err = s.deployer().Reboot(ctx, inspected, o)
+// Execute carries out the steps of a rollback or a reboot.
+func (s *Session) Execute(ctx context.Context, steps []stages.Step, o stages.Options) (results []state.NodeResult, err error) {
+	err = s.recorded(ctx, func(d *stages.Deployer) error {
+		results, err = d.ExecuteSteps(ctx, steps, o)
 		return err
 	})
 	return results, err
@@ -66,8 +55,8 @@ func (s *Session) Reboot(ctx context.Context, inspected []fleet.Outcome[activate
 func (s *Session) ChangePower(ctx context.Context, o machine.PowerOptions, ask func(*machine.Power) error,
 	change func(*machine.Power, context.Context, []nixeval.Node, *runs.Recorder, machine.PowerOptions) ([]state.NodeResult, error),
 ) (results []state.NodeResult, err error) {
-	err = s.recorded(ctx, func(run *recordedRun) error {
-		power, err := s.Machines.OpenPower(ctx, s.Fleet, run.store.State())
+	err = s.recorded(ctx, func(d *stages.Deployer) error {
+		power, err := s.Machines.OpenPower(ctx, s.Fleet, d.Store.State())
 		if err != nil {
 			return err
 		}
@@ -75,7 +64,7 @@ func (s *Session) ChangePower(ctx context.Context, o machine.PowerOptions, ask f
 		if err := ask(power); err != nil {
 			return err
 		}
-		results, err = change(power, ctx, s.Nodes, run.Recorder, o)
+		results, err = change(power, ctx, s.Nodes, d.Record, o)
 		return err
 	})
 	return results, err

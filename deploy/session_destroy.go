@@ -16,7 +16,7 @@ import (
 
 // DestroyRequest says which machines [Session.Destroy] removes, and how.
 type DestroyRequest struct {
-	stages.DestroyOptions
+	stages.Options
 	Machines selection.Selector // selects among all machines that exist, also those of nodes that the hive no longer contains
 	Forget   string             // the lost hypervisor whose machines are abandoned; empty: none
 
@@ -37,9 +37,9 @@ func (s *Session) Destroy(ctx context.Context, r DestroyRequest) (done *machine.
 	if err := checkForget(r.Forget, s.Hive, recorded); err != nil {
 		return nil, nil, err
 	}
-	err = s.recorded(ctx, func(run *recordedRun) error {
+	err = s.recorded(ctx, func(d *stages.Deployer) error {
 		if r.Forget != "" {
-			done = s.Machines.PlanAbandon(run.store.State(), r.Forget)
+			done = s.Machines.PlanAbandon(d.Store.State(), r.Forget)
 		} else {
 			var selectNodes func([]nixeval.Node) ([]nixeval.Node, error)
 			if !r.Machines.All() {
@@ -47,7 +47,7 @@ func (s *Session) Destroy(ctx context.Context, r DestroyRequest) (done *machine.
 					return r.Machines.Select(&nixeval.Hive{Nodes: nodes})
 				}
 			}
-			if done, err = s.Machines.PlanDestroy(ctx, run.store.State(), selectNodes); err != nil {
+			if done, err = s.Machines.PlanDestroy(ctx, d.Store.State(), selectNodes); err != nil {
 				return err
 			}
 		}
@@ -57,7 +57,7 @@ func (s *Session) Destroy(ctx context.Context, r DestroyRequest) (done *machine.
 				return err
 			}
 		}
-		results, err = s.deployer().Destroy(ctx, done, r.DestroyOptions)
+		results, err = d.Destroy(ctx, done, r.Options)
 		return err
 	})
 	return done, results, err

@@ -3,7 +3,6 @@ package deploy
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
@@ -52,7 +51,7 @@ func (s *Session) Check(ctx context.Context, o engine.CheckOptions) ([]check.Res
 
 // RunOnNodes calls f for each selected node at the same time. f runs a command on the node. The value of an outcome is the exit
 // status of this command.
-func (s *Session) RunOnNodes(ctx context.Context, f func(context.Context, *remote.Host, nixeval.Node) error) []fleet.Outcome[int] {
+func RunOnNodes(ctx context.Context, s *Session, f func(context.Context, *remote.Host, nixeval.Node) error) []fleet.Outcome[int] {
 	return fleet.Each(ctx, s.Nodes, s.request.Parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
 		h, err := s.Fleet.Host(ctx, n)
 		if err != nil {
@@ -71,7 +70,6 @@ func (s *Session) RunOnNodes(ctx context.Context, f func(context.Context, *remot
 type StatusOptions struct {
 	Drift   bool // also evaluate the systems, and compare the nodes with them
 	Figures bool // also read the use of processors, memory and disk
-	Quiet   bool // send no events about the nodes
 }
 
 // Status observes the selected nodes. It returns nil if no node could be observed.
@@ -89,14 +87,9 @@ func (s *Session) Status(ctx context.Context, o StatusOptions) (*inspect.Cluster
 		q.Desired = func() (map[string]nixeval.Closure, error) {
 			return stages.Instantiate(ctx, s.Eval, s.Hive, s.Nodes, true)
 		}
-	case !o.Quiet:
+	default:
 		q.Send = s.Send
 	}
 	status, err := inspect.Observe(ctx, q)
-	for _, k := range engine.KindsOf(s.Hive, EngineKinds()) {
-		if k.Notes != nil {
-			status.Notes = append(k.Notes(s.Dir.AccessFile(k.AccessFile), time.Now()), status.Notes...)
-		}
-	}
 	return status, errors.Join(enginesErr, err)
 }

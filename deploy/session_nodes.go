@@ -13,7 +13,7 @@ import (
 )
 
 // selectNodes sets the selected nodes of the session. on has the parsed terms of --on of the request.
-func (s *Session) selectNodes(on selection.Selector) (err error) {
+func selectNodes(s *Session, on selection.Selector) (err error) {
 	r := s.request
 	switch {
 	case r.Pick != nil:
@@ -32,9 +32,6 @@ func (s *Session) selectNodes(on selection.Selector) (err error) {
 	}
 	if r.AllNodesOnly && len(r.On) == 0 && !s.Hive.Meta.AllowApplyAll {
 		return failure.WithHint(failure.NewUsage("meta.allowApplyAll is false in %s, so --on must select the nodes", s.Eval.Source), "for all of them: --on '*'")
-	}
-	if r.Keys {
-		s.Hive = s.Hive.WithKeys(s.Nodes)
 	}
 	switch r.Nodes {
 	case DeployedNodes:

@@ -5,22 +5,23 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/stages"
 )
 
 // Reserve records in the state the addresses and the host keys of the hive's machines, as [Session.Apply] does before it creates
 // the machines. So the facts about a machine are known before the machine exists.
 func (s *Session) Reserve(ctx context.Context) error {
-	return s.recorded(ctx, func(run *recordedRun) error {
-		plan, err := s.Machines.MakePlan(ctx, run.store.State(), nil, false)
+	return s.recorded(ctx, func(d *stages.Deployer) error {
+		plan, err := s.Machines.MakePlan(ctx, d.Store.State(), nil, false)
 		if err != nil {
 			return err
 		}
 		defer plan.Close()
-		if !plan.Network.Mode.Ours() {
+		if !plan.AssignsAddresses() {
 			return failure.WithHint(failure.NewUsage("the addresses in a network of mode %s are known only when machines run", plan.Network.Mode),
 				"use a network that nixbench manages (cluster.network.mode = \"nat\" or \"isolated\"), so that all systems can be built before a machine exists")
 		}
-		starter := &machine.Starter{Manager: s.Machines, Store: run.store, RunID: run.ID()}
-		return starter.AskAndRecord(plan, run.Recorder, false)
+		starter := &machine.Starter{Manager: s.Machines, Store: d.Store, RunID: d.RunID}
+		return starter.AskAndRecord(plan, d.Record, false)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
@@ -71,12 +72,14 @@ func TestSessionRecordsRun(t *testing.T) {
 	}
 	defer s.Close()
 	now := time.Now()
-	_ = s.recorded(t.Context(), func(*recordedRun) error { return failure.WithKind(failure.Declined, errors.New("no")) })
+	_ = s.recorded(t.Context(), func(*stages.Deployer) error {
+		return failure.WithKind(failure.Declined, errors.New("no"))
+	})
 	if list, err := runs.List(s.Dir); err != nil || len(list) != 0 {
 		t.Errorf("after a declined run: %+v, %v", list, err)
 	}
 	broken := errors.New("it broke")
-	err = s.recorded(t.Context(), func(*recordedRun) error {
+	err = s.recorded(t.Context(), func(*stages.Deployer) error {
 		s.Send(event.Event{Kind: event.Answer, Time: now, Since: now.Add(-3 * time.Second)})
 		return broken
 	})

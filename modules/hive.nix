@@ -86,20 +86,6 @@ let
         default = "bios";
         description = "Firmware of a virtual machine.";
       };
-      identity = mkOption {
-        type = types.enum [
-          "auto"
-          "credentials"
-          "cloud-init"
-          "files"
-        ];
-        default = "auto";
-        description = ''
-          How a machine gets its identity at its first boot: from systemd's `credentials`, from a NoCloud seed
-          (`cloud-init`), or, in a container, from `files`. `auto` means `files` for containers and `credentials`
-          for virtual machines.
-        '';
-      };
       init = mkOption {
         type = types.str;
         default = "/sbin/init";

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 // Build builds the closures of units (sets of nodes that share one system). It returns the names of the units whose closures
@@ -30,7 +31,7 @@ func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, bu
 	if builders != "" {
 		argv = append(argv, "--builders", "@"+builders)
 	}
-	log := newNixLog(send, event.Build)
+	log := &nixlog.Log{Send: send, Phase: event.Build}
 	_, failure := runNix(ctx, e.Run, log, Command{Argv: slices.Concat(argv, []string{"--"}, drvs)})
 	if failure == nil {
 		return units, nil
@@ -44,7 +45,7 @@ func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, bu
 	if err != nil {
 		return nil, err
 	}
-	be := &BuildError{Failures: log.buildFailures()}
+	be := &BuildError{Failures: BuildFailures(log)}
 	if len(be.Failures) == 0 {
 		be.Failures = []*NixError{ne}
 	}
@@ -65,17 +66,17 @@ func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, bu
 // consequenceRE matches Nix's errors about a derivation that was not built because another derivation failed.
 var consequenceRE = regexp.MustCompile(`dependenc(?:y|ies) of derivation|^build of |Reason: \d+ dependenc|^some (?:outputs|builds) `)
 
-// buildFailures returns the errors that caused the failed builds, with the last lines of the build logs. Such an error is a
+// BuildFailures returns the errors that caused the failed builds, with the last lines of the build logs. Such an error is a
 // builder that failed, a hash mismatch, or a platform that no builder supports.
-func (l *nixLog) buildFailures() []*NixError {
+func BuildFailures(l *nixlog.Log) []*NixError {
 	var out []*NixError
 	for _, e := range l.Errors {
 		if consequenceRE.MatchString(e.Raw) {
 			continue
 		}
-		failed := l.newError(e)
+		failed := newNixError(e)
 		failed.Text, _, _ = strings.Cut(e.Raw, ";\n") // without the build log, which newer versions of Nix append to the message
-		failed.Log = l.tails[e.Drv]
+		failed.Log = l.Tail(e.Drv)
 		out = append(out, failed)
 	}
 	return out

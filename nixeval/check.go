@@ -3,6 +3,11 @@ package nixeval
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -15,13 +20,17 @@ const (
 	maxHostName  = 253
 	maxUserName  = 255
 	maxTag       = 200
+	maxKeyName   = 200 // file name of a key; its temporary file has a longer name, which must not exceed 255 bytes
 )
 
-// checkPrintable returns an error if s must not be shown unquoted: if s is not UTF-8, or contains
+// checkText returns an error if s is longer than limit, or must not be shown unquoted: if s is not UTF-8, or contains
 // characters that are not printable. Control characters can change a terminal; bidirectional and
 // invisible characters can make a name look like another name.
-func checkPrintable(s string) error {
-	if !utf8.ValidString(s) {
+func checkText(s string, limit int) error {
+	switch {
+	case len(s) > limit:
+		return fmt.Errorf("%q… is longer than %d bytes", s[:20], limit)
+	case !utf8.ValidString(s):
 		return fmt.Errorf("%q is not UTF-8", s)
 	}
 	for _, r := range s {
@@ -32,64 +41,166 @@ func checkPrintable(s string) error {
 	return nil
 }
 
-// checkOptions validates the values of deployment options, except keys: [CheckKeys] validates them. It returns all errors, joined.
-// Nix has already checked the types of the options.
-func (d Deployment) checkOptions() error {
-	at := func(option string, err error) error {
-		if err == nil {
-			return nil
-		}
-		return fmt.Errorf("deployment.%s: %w", option, err)
+// wordRE matches values without the characters that a shell or ssh's command line would interpret. As OpenSSH, userRE accepts a
+// backslash within the name of a user, as in `CORP\alice`.
+const word = "[^- '\"`$\\\\;&<>|(){}*?!#~][^ '\"`$\\\\;&<>|(){}*?!#~]*"
+
+var (
+	hostRE = regexp.MustCompile("^" + word + "$")
+	userRE = regexp.MustCompile("^" + word + `(?:\\` + word + ")*$")
+)
+
+// checkPattern returns an error if s does not match the pattern. what describes a valid value.
+func checkPattern(s string, pattern *regexp.Regexp, what string, limit int) error {
+	if !pattern.MatchString(s) {
+		return fmt.Errorf("%q is not %s", s, what)
 	}
+	return checkText(s, limit)
+}
+
+// checkOptions validates the values of deployment options. It returns all errors, joined. Nix has already checked the types of the
+// options.
+func (d Deployment) checkOptions() error {
 	var errs []error
+	add := func(option string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("deployment.%s: %w", option, err))
+		}
+	}
 	for _, host := range d.TargetHosts {
-		errs = append(errs, at("targetHost", checkWord(host, "a host name or address", maxHostName)))
+		add("targetHost", checkPattern(host, hostRE, "a host name or address", maxHostName))
 	}
 	if d.TargetUser != nil {
-		errs = append(errs, at("targetUser", checkUser(*d.TargetUser)))
+		add("targetUser", checkPattern(*d.TargetUser, userRE, "a user name", maxUserName))
 	}
 	if d.TargetPort != nil && (*d.TargetPort < 1 || *d.TargetPort > 65535) {
-		errs = append(errs, at("targetPort", fmt.Errorf("%d is not a port; use 1 to 65535", *d.TargetPort)))
+		add("targetPort", fmt.Errorf("%d is not a port; use 1 to 65535", *d.TargetPort))
 	}
 	for _, tag := range d.Tags {
-		errs = append(errs, at("tags", checkTag(tag)))
+		add("tags", checkText(tag, maxTag))
+	}
+	return errors.Join(append(errs, CheckKeys("", d.Keys))...)
+}
+
+// CheckKeys validates the options of the keys of a node or unit, but not the contents of the keys. It returns all errors, joined.
+// Each error begins with prefix, such as `web-1.`, and the name of the option.
+func CheckKeys(prefix string, keys map[string]Key) error {
+	var errs []error
+	owner := map[string]string{} // path → name of the key with that path
+	for _, name := range slices.Sorted(maps.Keys(keys)) {
+		at, err := keys[name].check(name)
+		if err == nil && owner[at] != "" {
+			err = fmt.Errorf("it has the same path as the key %s, %s; change its name or destDir", owner[at], at)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%sdeployment.keys.%s: %w", prefix, displayName(name), err))
+			continue
+		}
+		owner[at] = name
 	}
 	return errors.Join(errs...)
 }
 
-func checkTag(tag string) error {
-	if len(tag) > maxTag {
-		return fmt.Errorf("%q… is longer than %d bytes", tag[:20], maxTag)
+// displayName returns the name as messages show it. It quotes a name that is empty or has unprintable characters.
+func displayName(name string) string {
+	if name == "" || checkText(name, len(name)) != nil {
+		return fmt.Sprintf("%+q", name)
 	}
-	return checkPrintable(tag)
+	return name
 }
 
-// checkWord rejects values that a shell or ssh's command line would interpret. what describes a valid value, for the error.
-func checkWord(s, what string, limit int) error {
+// Mode returns the file mode of a valid key.
+func (k Key) Mode() uint64 {
+	mode, _ := strconv.ParseUint(k.Permissions, 8, 32)
+	return mode
+}
+
+// PathOnNode returns the path of the key's file on the node.
+func (k Key) PathOnNode() string {
+	if k.Path != "" {
+		return path.Clean(k.Path)
+	}
+	return path.Clean(k.DestDir + "/" + k.Name)
+}
+
+// check validates all options of the key, and returns the key's path on the node. An error begins with the name of the option.
+// name is the key's attribute name.
+func (k Key) check(name string) (at string, err error) {
+	at = k.PathOnNode()
+	for _, checked := range []struct {
+		option string
+		err    error
+	}{
+		{"", checkText(name, len(name))},
+		{"name: ", checkFileName(k.Name)},
+		{"destDir: ", checkFolder(at)},
+		{"path: ", checkFileName(path.Base(at))},
+		{"user: ", checkOwner(k.User)},
+		{"group: ", checkOwner(k.Group)},
+		{"permissions: ", checkMode(k.Permissions)},
+		{"", k.checkSource()},
+	} {
+		if checked.err != nil {
+			return at, fmt.Errorf("%s%w", checked.option, checked.err)
+		}
+	}
+	return at, nil
+}
+
+// checkFolder validates the folder of a key's path.
+func checkFolder(at string) error {
 	switch {
-	case len(s) > limit:
-		return fmt.Errorf("%q… is longer than %d bytes", s[:20], limit)
-	case s == "", s[0] == '-', strings.ContainsAny(s, " '\"`$\\;&<>|(){}*?!#~"):
-		return fmt.Errorf("%q is not %s", s, what)
+	case !strings.HasPrefix(at, "/"):
+		return fmt.Errorf("%q is not an absolute path", at)
+	case strings.HasPrefix(at, "/nix/store/"):
+		return fmt.Errorf("%q is in the store, which all users can read; choose another folder, such as /run/keys", at)
 	}
-	return checkPrintable(s)
+	return checkText(at, len(at))
 }
 
-// checkUser validates a user name for ssh. Unlike checkWord, and as OpenSSH, it accepts single
-// backslashes before the last character, as in `CORP\alice`.
-func checkUser(s string) error {
-	err := checkWord(s, "a user name", maxUserName)
-	if err != nil && !strings.HasSuffix(s, `\`) && !strings.Contains(s, `\\`) && len(s) <= maxUserName {
-		return checkWord(strings.ReplaceAll(s, `\`, ""), "a user name", maxUserName)
+func checkMode(permissions string) error {
+	mode, err := strconv.ParseUint(permissions, 8, 32)
+	switch {
+	case err != nil || mode > 0o7777:
+		return fmt.Errorf(`%q is not an octal mode, such as "0600"`, permissions)
+	case mode > 0o777:
+		return fmt.Errorf(`%q has a set-user-ID, set-group-ID or sticky bit, which a key must not have; use a mode such as "0600"`, permissions)
 	}
-	return err
+	return nil
 }
 
-// checkName validates the length of a name, and that all its characters are printable. The regular
-// expressions for names do not check this.
-func checkName(name string, limit int) error {
-	if len(name) > limit {
-		return fmt.Errorf("%q… has a name of %d bytes; at most %d are allowed", name[:20], len(name), limit)
+// checkSource returns an error unless the key has exactly one source.
+func (k Key) checkSource() error {
+	var has []string
+	for _, source := range []struct {
+		name string
+		set  bool
+	}{{"text", k.Text != nil}, {"keyFile", k.KeyFile != nil}, {"keyCommand", len(k.KeyCommand) > 0}, {"generated", k.Generated != nil}} {
+		if source.set {
+			has = append(has, source.name)
+		}
 	}
-	return checkPrintable(name)
+	switch len(has) {
+	case 0:
+		return errors.New("it has no source; set one of text, keyFile, keyCommand and generated")
+	case 1:
+		return nil
+	}
+	return fmt.Errorf("%s are set; set only one of them", strings.Join(has, " and "))
+}
+
+func checkFileName(name string) error {
+	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
+		return fmt.Errorf("%q is not a file name; use destDir for the folder, and set name to the name of the file", name)
+	}
+	return checkText(name, maxKeyName)
+}
+
+// checkOwner rejects names of users and groups that chown would interpret differently, such as
+// user:group.
+func checkOwner(owner string) error {
+	if owner == "" || strings.HasPrefix(owner, "-") || strings.HasPrefix(owner, "+") || strings.ContainsAny(owner, ":/, ") {
+		return fmt.Errorf("%q is not a name or number", owner)
+	}
+	return checkText(owner, maxUserName)
 }

@@ -1,6 +1,7 @@
 package nixeval
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -13,10 +14,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/modules"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 //go:embed nix/eval.nix
@@ -49,7 +52,7 @@ const Unlimited = math.MaxInt
 type Evaluator struct {
 	Options
 
-	output *flakeOutput
+	output *atomic.Int32 // index of the attribute in flakeAttrs that is evaluated, if the user has selected no output
 }
 
 // New returns an evaluator. It does not run Nix.
@@ -58,7 +61,7 @@ func New(o Options) *Evaluator {
 		o.Run = Exec
 	}
 	o.Send = sendMessagesOnce(o.Send)
-	return &Evaluator{Options: o, output: &flakeOutput{attr: o.Source.Attr}}
+	return &Evaluator{Options: o, output: &atomic.Int32{}}
 }
 
 // sendMessagesOnce returns a sink that leaves out a message that it has sent before. Each evaluation of a hive prints the hive's
@@ -115,14 +118,11 @@ func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function st
 		if err != nil {
 			return nil, err
 		}
-		file, err := nixPath(e.Source.File)
-		if err != nil {
-			return nil, err
-		}
-		return e.nixEval(ctx, phase, "--impure", "--expr", "("+apply+") (import "+file+")")
+		return e.nixEval(ctx, phase, "--impure", "--expr", "("+apply+") (import "+nixPath(e.Source.File)+")")
 	}
 	for {
-		attr, last := e.output.current()
+		tried := e.output.Load()
+		attr := e.outputAttr()
 		apply, err := e.wrapFunction(function) // for each output another text, because its error messages contain the name of the output
 		if err != nil {
 			return nil, err
@@ -133,28 +133,30 @@ func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function st
 		}
 		data, err := e.nixEval(ctx, phase, append([]string{e.Source.Flake + "#" + attr}, args...)...)
 		if isMissingOutput(e.Source, err, attr) && e.Source.Attr == "" {
-			if !last {
-				e.output.advance(attr)
-				continue
+			if int(tried) == len(flakeAttrs)-1 {
+				return nil, newHiveError("%s", noHiveMessage(e.Source))
 			}
-			return nil, newHiveError("%s", noHiveMessage(e.Source))
+			e.output.CompareAndSwap(tried, tried+1) // unless another evaluation has done this already
+			continue
 		}
 		return data, err
 	}
 }
 
+// outputAttr returns the attribute of the flake that is evaluated: the output that the user has selected, or the first in flakeAttrs
+// that is not known to be missing.
+func (e *Evaluator) outputAttr() string { return cmp.Or(e.Source.Attr, flakeAttrs[e.output.Load()]) }
+
 // nixEval runs `nix eval --json` once and returns its output.
 func (e *Evaluator) nixEval(ctx context.Context, phase event.Phase, target ...string) ([]byte, error) {
 	argv := append([]string{"nix", "eval", "--json"}, e.nixFlags()...)
 	argv = append(argv, target...)
-	log := newNixLog(e.Send, phase)
-	log.fullTrace = e.ShowTrace
-	return runNix(ctx, e.Run, log, Command{Argv: argv, Disposable: true})
+	return runNix(ctx, e.Run, &nixlog.Log{Send: e.Send, Phase: phase}, Command{Argv: argv, Disposable: true})
 }
 
 // runNix runs a program of Nix and returns its stdout. If the program fails, it returns no stdout, because old versions of Nix may
 // have printed incomplete JSON.
-func runNix(ctx context.Context, run Runner, log *nixLog, c Command) ([]byte, error) {
+func runNix(ctx context.Context, run Runner, log *nixlog.Log, c Command) ([]byte, error) {
 	c.Stderr = log.HandleLine
 	out, err := run(ctx, c)
 	if err != nil {
@@ -179,35 +181,23 @@ func (e *Evaluator) nixFlags() []string {
 // the result. The text contains eval.nix and the modules. It fetches the facts by the hash of their file, so that Nix can evaluate
 // it in pure mode.
 func (e *Evaluator) wrapFunction(function string) (string, error) {
-	argument, source, outputs := "raw", e.Source.String(), "null"
-	if e.Source.IsFlake() {
-		switch attr, _ := e.output.current(); {
-		case slices.Contains(rootAttrs, attr):
-			outputs = `[ "` + strings.Join(hiveOutputs, `" "`) + `" ]`
-		case attr == configurationsOutput:
-			source, argument, outputs = e.Source.Flake, "{ "+configurationsOutput+" = raw; }", "[ ]"
-		default:
-			source = e.Source.Flake + "#" + attr
-		}
+	argument := "raw"
+	arguments := map[string]any{
+		"source": e.Source.String(), "hiveOutputs": nil, "noHive": noHiveMessage(e.Source), "hermetic": e.isHermetic(),
+		"specialisation": nil, "sets": append([]Set{}, e.Sets...),
 	}
-	source, err := nixString(source)
-	if err != nil {
-		return "", err
-	}
-	noHive, err := nixString(noHiveMessage(e.Source))
-	if err != nil {
-		return "", err
-	}
-	sets := "[ ]"
-	if len(e.Sets) > 0 {
-		if sets, err = EncodeJSON(e.Sets); err != nil {
-			return "", err
-		}
-	}
-	specialisation := "null"
 	if e.Specialisation != "" {
-		if specialisation, err = nixString(e.Specialisation); err != nil {
-			return "", err
+		arguments["specialisation"] = e.Specialisation
+	}
+	if e.Source.IsFlake() {
+		switch attr := e.outputAttr(); {
+		case slices.Contains(rootAttrs, attr):
+			arguments["hiveOutputs"] = hiveOutputs
+		case attr == configurationsOutput:
+			argument = "{ " + configurationsOutput + " = raw; }"
+			arguments["source"], arguments["hiveOutputs"] = e.Source.Flake, []string{}
+		default:
+			arguments["source"] = e.Source.Flake + "#" + attr
 		}
 	}
 	runtime, err := factsExpression(e.Facts)
@@ -219,27 +209,24 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 	for _, f := range e.ExtraModules {
 		extra.WriteString("(" + f + ") ")
 	}
-	return fmt.Sprintf(`raw: (%s) ((%s) {
+	return fmt.Sprintf(`raw: (%s) ((%s) (%s // {
   hiveOptions = %s;
   deploymentModules = [ %s %s %s ];
   sharedRoleModule = %s;
-  source = %s;
-  hiveOutputs = %s;
-  noHive = %s;
-  hermetic = %t;
   runtime = %s;
-  specialisation = %s;
-  sets = %s;
   extraModules = [ %s];
-} (%s))`,
-		function, evalNix,
+}) (%s))`,
+		function, evalNix, EncodeJSON(arguments),
 		module("hive.nix", modules.Hive),
 		module("deployment.nix", modules.Deployment),
 		module("engine.nix", modules.Engine),
 		module("keys.nix", modules.Keys),
 		module("shared-role.nix", modules.SharedRole),
-		source, outputs, noHive, e.Source.IsFlake() && !e.Impure, runtime, specialisation, sets, extra.String(), argument), nil
+		runtime, extra.String(), argument), nil
 }
+
+// isHermetic reports whether Nix evaluates the hive in pure mode.
+func (e *Evaluator) isHermetic() bool { return e.Source.IsFlake() && !e.Impure }
 
 // factsExpression returns a Nix expression for the file of facts, or the expression null if there is no file.
 func factsExpression(facts string) (string, error) {
@@ -268,9 +255,7 @@ func fetchExpression(file, name string) (string, error) {
 	sum := sha256.Sum256(data)
 	// Nix caches the file of a URL for an hour. Add the hash as a query, which Nix ignores in a
 	// file URL, so that each content has another URL.
-	from, err := nixString((&url.URL{Scheme: "file", Path: abs, RawQuery: hex.EncodeToString(sum[:])}).String())
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf(`(builtins.fetchurl { name = %q; url = %s; sha256 = %q; })`, name, from, hex.EncodeToString(sum[:])), nil
+	hash := hex.EncodeToString(sum[:])
+	from := url.URL{Scheme: "file", Path: abs, RawQuery: hash}
+	return fmt.Sprintf(`(builtins.fetchurl { name = %q; url = %s; sha256 = %q; })`, name, nixString(from.String()), hash), nil
 }

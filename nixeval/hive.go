@@ -2,7 +2,6 @@ package nixeval
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -22,9 +21,6 @@ type Hive struct {
 	// Broken maps the name of a unit to the reason why its deployment options cannot be evaluated or are invalid. The field
 	// Deployment of such a unit is empty.
 	Broken map[string]*NixError
-	// BrokenKeys maps the name of a unit to the errors in its deployment.keys. The field Deployment of such a unit is complete.
-	// Only commands that use keys fail for it, see WithKeys.
-	BrokenKeys map[string]*NixError
 }
 
 // Meta contains the options of the hive's `meta` that the Go code uses.
@@ -80,7 +76,6 @@ type Role struct {
 	CPUPins     []string `json:"cpuPins"`
 	Hypervisors []string `json:"hypervisors"` // names of the hypervisors that may run the role's machines; empty: all hypervisors
 	Firmware    string   `json:"firmware"`
-	Identity    string   `json:"identity"`
 	Init        string   `json:"init"`
 	XML         string   `json:"xml"`
 	Tags        []string `json:"tags"`
@@ -269,7 +264,7 @@ func listNodes(s surveyResult) ([]Node, error) {
 		if !nodeNameRE.MatchString(name) {
 			return nil, newHiveError("node %q: a node's name has no spaces, `/`, `\\`, `,`, `*`, `?`, `[` or `]`, and does not begin with `.`, `!` or `@`", name)
 		}
-		if err := checkName(name, maxNodeName); err != nil {
+		if err := checkText(name, maxNodeName); err != nil {
 			return nil, newHiveError("node %v", err)
 		}
 		if err := claim(name, fmt.Sprintf("node %q", name)); err != nil {
@@ -285,7 +280,7 @@ func listNodes(s surveyResult) ([]Node, error) {
 			return nil, err
 		}
 		r := s.Roles[role]
-		if err := checkName(fmt.Sprintf("%s-%d", role, r.Count), maxHostLabel); err != nil {
+		if err := checkText(fmt.Sprintf("%s-%d", role, r.Count), maxHostLabel); err != nil {
 			return nil, newHiveError("role: the node %v", err)
 		}
 		for i := 1; i <= r.Count; i++ {
@@ -303,24 +298,12 @@ func listNodes(s surveyResult) ([]Node, error) {
 	return nodes, nil
 }
 
-// markBroken adds each unit whose deployment options have valid types but invalid values to Broken. It adds each unit with invalid
-// deployment.keys to BrokenKeys.
+// markBroken adds each unit whose deployment options have valid types but invalid values to Broken.
 func (h *Hive) markBroken() {
 	for i := range h.Units {
 		u := &h.Units[i]
 		err := u.Deployment.checkOptions()
-		if h.Broken[u.Name] != nil {
-			continue
-		}
-		if keys := CheckKeys("", u.Deployment.Keys); err == nil && keys != nil {
-			if h.BrokenKeys == nil {
-				h.BrokenKeys = map[string]*NixError{}
-			}
-			h.BrokenKeys[u.Name] = newHiveError("%v", keys)
-		} else if err != nil {
-			err = errors.Join(err, keys)
-		}
-		if err == nil {
+		if err == nil || h.Broken[u.Name] != nil {
 			continue
 		}
 		if h.Broken == nil {
@@ -329,24 +312,6 @@ func (h *Hive) markBroken() {
 		h.Broken[u.Name] = newHiveError("%v", err)
 		u.Deployment = Deployment{}
 	}
-}
-
-// WithKeys returns a copy of the hive for a command that uses the keys of the given nodes. In the copy, a unit with invalid
-// deployment.keys is in Broken, as if it could not be evaluated.
-func (h *Hive) WithKeys(nodes []Node) *Hive {
-	out := *h
-	out.Broken = maps.Clone(h.Broken)
-	for _, n := range nodes {
-		err := h.BrokenKeys[n.Unit]
-		if err == nil {
-			continue
-		}
-		if out.Broken == nil {
-			out.Broken = map[string]*NixError{}
-		}
-		out.Broken[n.Unit] = err
-	}
-	return &out
 }
 
 // CompareNatural compares node names, so that worker-2 comes before worker-10: it compares the numbers in names by their values.

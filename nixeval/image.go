@@ -40,27 +40,15 @@ func (e *Evaluator) withOptions(o Options) *Evaluator {
 
 // Images evaluates the boot images of roles, and returns the closure of the image for each role. kind is vm or container.
 func (e *Evaluator) Images(ctx context.Context, kind string, roles []string) (map[string]Closure, error) {
-	names, err := EncodeJSON(roles)
-	if err != nil {
-		return nil, err
-	}
-	what, err := nixString(kind)
-	if err != nil {
-		return nil, err
-	}
 	var images map[string]Closure
-	err = e.eval(ctx, event.Image, "h: h.images "+what+" "+names, &images)
+	err := e.eval(ctx, event.Image, "h: h.images "+nixString(kind)+" "+EncodeJSON(roles), &images)
 	return images, errors.Join(err, checkClosures(images))
 }
 
 // RealiseImage builds the boot image that a role sets, if the image is a store path that does not exist yet.
 func (e *Evaluator) RealiseImage(ctx context.Context, role string) error {
-	name, err := nixString(role)
-	if err != nil {
-		return err
-	}
 	var drvs []string
-	if err := e.eval(ctx, event.Image, "h: h.imageDrvs "+name, &drvs); err != nil || len(drvs) == 0 {
+	if err := e.eval(ctx, event.Image, "h: h.imageDrvs "+nixString(role), &drvs); err != nil || len(drvs) == 0 {
 		return err
 	}
 	closures := map[string]Closure{}
@@ -70,6 +58,6 @@ func (e *Evaluator) RealiseImage(ctx context.Context, role string) error {
 	if err := checkClosures(closures); err != nil {
 		return err
 	}
-	_, err = e.Build(ctx, closures, "")
+	_, err := e.Build(ctx, closures, "")
 	return err
 }

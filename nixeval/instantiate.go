@@ -3,7 +3,6 @@ package nixeval
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -43,12 +42,8 @@ func (e *Evaluator) InstantiateEach(ctx context.Context, units []string, each fu
 	plan := workload.Systems.Plan(len(units), e.Workers, e.ChunkSize)
 	failed, err := isolateFailures(ctx, slices.Chunk(units, plan.Chunk), plan.Processes, func(ctx context.Context, chunk []string) error {
 		processes.Add(1)
-		names, err := EncodeJSON(chunk)
-		if err != nil {
-			return err
-		}
 		var part map[string]Closure
-		if err := e.eval(ctx, event.Evaluate, "h: h.instantiate "+names, &part); err != nil {
+		if err := e.eval(ctx, event.Evaluate, "h: h.instantiate "+EncodeJSON(chunk), &part); err != nil {
 			return err
 		}
 		if err := checkClosures(part); err != nil {
@@ -70,7 +65,7 @@ func (e *Evaluator) InstantiateEach(ctx context.Context, units []string, each fu
 	}
 	e.Send.Send(event.Event{
 		Kind: event.PhaseEnd, Phase: event.Evaluate, Failed: err != nil, Done: len(closures), Total: len(units),
-		Text: fmt.Sprintf("%s in %s", countNoun(len(closures), "unit"), countIrregularNoun(int(processes.Load()), "process", "processes")),
+		Text: event.Count(len(closures), "unit") + " in " + event.Count(int(processes.Load()), "process"),
 	})
 	return closures, err
 }
@@ -85,49 +80,30 @@ func checkClosures(closures map[string]Closure) error {
 	return nil
 }
 
-// splitInto is the number of chunks into which a chunk of units is split if its evaluation fails. A chunk usually has fewer units
-// than splitInto, so that each of its units is then evaluated alone. This costs no more than halving the chunk repeatedly, and is
-// faster.
-const splitInto = 8
-
-// isolateFailures calls do for every chunk of units, with at most `workers` calls at the same time. If a chunk fails, it splits
-// the chunk, until each failing unit is alone in its chunk. It returns the errors of the failing units. The last result is an
-// error that no unit has caused, such as a missing Nix or a cancelled context.
+// isolateFailures calls do for every chunk of units, with at most `workers` calls at the same time. If a chunk fails, it calls do for
+// each unit of the chunk alone. It returns the errors of the failing units. The last result is an error that no unit has caused,
+// such as a missing Nix or a cancelled context.
 //
 // Units may need more memory than the plan expects, for example if each reads options of all nodes. If the kernel kills a
-// process because the memory is full, the units of this process are evaluated again at the end, one unit at a time.
+// process because the memory is full, the units of this process are evaluated again at the end, one after the other.
 func isolateFailures(ctx context.Context, work iter.Seq[[]string], workers int, do func(context.Context, []string) error) (map[string]*NixError, error) {
-	failed, err := isolate(ctx, work, workers, do)
-	var again []string
-	for unit, reason := range failed {
-		if reason.killed {
-			again = append(again, unit)
-		}
-	}
-	if err != nil || len(again) == 0 {
-		return failed, err
-	}
-	for _, unit := range again {
-		delete(failed, unit)
-	}
-	slices.SortFunc(again, CompareNatural)
-	alone, err := isolate(ctx, slices.Chunk(again, 1), 1, do)
-	maps.Copy(failed, alone)
-	return failed, err
-}
-
-// isolate does the same as isolateFailures, but does not evaluate units again whose process was killed: it returns an error for
-// each of these units.
-func isolate(ctx context.Context, work iter.Seq[[]string], workers int, do func(context.Context, []string) error) (map[string]*NixError, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
 		wg     sync.WaitGroup
 		mu     sync.Mutex
 		failed = map[string]*NixError{}
+		killed []string
 		slots  = make(chan struct{}, workers)
 		start  func(chunk []string)
 	)
+	// evaluate calls do. It returns the error that units of the chunk have caused, and cancels ctx because of any other error.
+	evaluate := func(chunk []string) (ne *NixError) {
+		if err := do(ctx, chunk); err != nil && !errors.As(err, &ne) {
+			cancel(err)
+		}
+		return ne
+	}
 	start = func(chunk []string) {
 		wg.Go(func() {
 			select {
@@ -135,22 +111,19 @@ func isolate(ctx context.Context, work iter.Seq[[]string], workers int, do func(
 			case <-ctx.Done():
 				return
 			}
-			err := do(ctx, chunk)
+			ne := evaluate(chunk)
 			<-slots
-			var ne *NixError
+			mu.Lock()
+			defer mu.Unlock()
 			switch {
-			case err == nil:
-			case !errors.As(err, &ne):
-				cancel(err)
-			case len(chunk) == 1 || ne.killed:
-				mu.Lock()
-				defer mu.Unlock()
-				for _, unit := range chunk {
-					failed[unit] = ne
-				}
+			case ne == nil:
+			case ne.killed:
+				killed = append(killed, chunk...)
+			case len(chunk) == 1:
+				failed[chunk[0]] = ne
 			default:
-				for part := range slices.Chunk(chunk, max(1, len(chunk)/splitInto)) {
-					start(part)
+				for unit := range slices.Chunk(chunk, 1) {
+					start(unit)
 				}
 			}
 		})
@@ -159,12 +132,13 @@ func isolate(ctx context.Context, work iter.Seq[[]string], workers int, do func(
 		start(chunk)
 	}
 	wg.Wait()
-	return failed, context.Cause(ctx)
-}
-
-func countIrregularNoun(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
+	slices.SortFunc(killed, CompareNatural)
+	for unit := range slices.Chunk(killed, 1) {
+		if ctx.Err() == nil {
+			if ne := evaluate(unit); ne != nil {
+				failed[unit[0]] = ne
+			}
+		}
 	}
-	return fmt.Sprintf("%d %s", n, many)
+	return failed, context.Cause(ctx)
 }

@@ -17,7 +17,7 @@ type Expression struct {
 
 // Introspect evaluates a query and returns its value as JSON.
 func (e *Evaluator) Introspect(ctx context.Context, x Expression) ([]byte, error) {
-	f, err := x.toNixFunction(e.Source.IsFlake() && !e.Impure)
+	f, err := e.queryFunction(x)
 	if err != nil {
 		return nil, err
 	}
@@ -26,18 +26,17 @@ func (e *Evaluator) Introspect(ctx context.Context, x Expression) ([]byte, error
 
 // IntrospectDrvs evaluates a query, writes the derivations in its value into the store, and returns the paths of these
 // derivations.
-func (e *Evaluator) IntrospectDrvs(ctx context.Context, x Expression) ([]string, error) {
-	f, err := x.toNixFunction(e.Source.IsFlake() && !e.Impure)
+func (e *Evaluator) IntrospectDrvs(ctx context.Context, x Expression) (drvs []string, err error) {
+	f, err := e.queryFunction(x)
 	if err != nil {
 		return nil, err
 	}
-	var drvs []string
 	err = e.eval(ctx, event.Evaluate, "h: h.drvPaths (h.introspect "+f+")", &drvs)
 	return drvs, err
 }
 
-// toNixFunction returns the query as the text of a Nix function. With pure, Nix can evaluate this text in pure mode.
-func (x Expression) toNixFunction(pure bool) (string, error) {
+// queryFunction returns the query as the text of a Nix function.
+func (e *Evaluator) queryFunction(x Expression) (string, error) {
 	if x.File == "" {
 		return "(\n" + x.Text + "\n)", nil // the closing parenthesis has its own line, because the text may end with a comment
 	}
@@ -45,17 +44,15 @@ func (x Expression) toNixFunction(pure bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if pure {
+	path := nixPath(abs)
+	if e.isHermetic() {
 		// In pure mode, Nix reads a file outside the flake only if its hash is given, so fetch the file by its hash.
-		file, err := fetchExpression(abs, "expression.nix")
-		if err != nil {
-			return "", fmt.Errorf("expression: %w", err)
-		}
-		return "(import " + file + ")", nil
+		path, err = fetchExpression(abs, "expression.nix")
+	} else {
+		_, err = os.Stat(abs)
 	}
-	if _, err := os.Stat(abs); err != nil {
+	if err != nil {
 		return "", fmt.Errorf("expression: %w", err)
 	}
-	path, err := nixPath(abs)
-	return "(import " + path + ")", err
+	return "(import " + path + ")", nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 // buildLog is the output of Nix 2.8 and 2.26 for a build that succeeds and one that fails.
@@ -34,7 +35,7 @@ fatal: something else`
 
 func TestLogBecomesEvents(t *testing.T) {
 	var got []string
-	l := newNixLog(func(e event.Event) {
+	l := &nixlog.Log{Phase: event.Build, Send: func(e event.Event) {
 		line := fmt.Sprintf("%s %s%s%s", e.Kind, e.Path, e.Level, e.Text)
 		if e.Failed {
 			line += " failed"
@@ -43,7 +44,7 @@ func TestLogBecomesEvents(t *testing.T) {
 			line += fmt.Sprintf("%d of %d", e.Done, e.Total)
 		}
 		got = append(got, line)
-	}, event.Build)
+	}}
 	for line := range strings.SplitSeq(buildLog, "\n") {
 		l.HandleLine(line)
 	}
@@ -65,7 +66,7 @@ func TestLogBecomesEvents(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	failures := l.buildFailures()
+	failures := BuildFailures(l)
 	if len(failures) != 1 || failures[0].Drv != "/nix/store/bbb-bad.drv" {
 		t.Fatalf("failures %+v", failures)
 	}
@@ -78,13 +79,13 @@ func TestLogBecomesEvents(t *testing.T) {
 }
 
 func TestLogTailsAreLimited(t *testing.T) {
-	l := newNixLog(nil, event.Build)
+	l := &nixlog.Log{}
 	l.HandleLine(`@nix {"action":"start","fields":["/nix/store/a.drv"],"id":1,"type":105}`)
 	for i := range 1000 {
 		l.HandleLine(fmt.Sprintf(`@nix {"action":"result","fields":["line %d"],"id":1,"type":101}`, i))
 		l.HandleLine(fmt.Sprintf("plain %d", i))
 	}
-	if got := l.tails["/nix/store/a.drv"]; len(got) != keepLogLines || got[keepLogLines-1] != "line 999" {
+	if got := l.Tail("/nix/store/a.drv"); len(got) != 20 || got[19] != "line 999" {
 		t.Errorf("%d lines, the last %q", len(got), got[len(got)-1])
 	}
 	if got := l.Plain; len(got) != 20 || got[19] != "plain 999" {
@@ -99,12 +100,12 @@ func FuzzLog(f *testing.F) {
 	}
 	f.Add(`@nix {"action":"result","fields":{},"id":"x","type":101}`)
 	f.Fuzz(func(t *testing.T, line string) {
-		l := newNixLog(func(event.Event) {}, event.Build)
+		l := &nixlog.Log{Send: func(event.Event) {}}
 		l.HandleLine(`@nix {"action":"start","fields":["/nix/store/a.drv"],"id":1,"type":105}`)
 		l.HandleLine(line)
 		l.HandleLine(line)
 		for _, e := range l.Errors {
-			_, _ = l.newError(e).Error(), l.newError(e).Hint()
+			_, _ = newNixError(e).Error(), newNixError(e).Hint()
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 // ourPrefix is the prefix of error messages of eval.nix. It distinguishes them from errors of Nix,
@@ -141,9 +142,14 @@ var hints = []struct {
 	},
 }
 
+// newNixError converts an error in Nix's log.
+func newNixError(e nixlog.Error) *NixError {
+	return &NixError{Text: e.Text, Raw: e.Raw, File: e.File, Line: e.Line, Col: e.Col, Drv: e.Drv}
+}
+
 // newProcessError returns the error for a failed Nix process. This is a [*NixError] with the last error in the log, or with the
 // other output of the process. If the process was cancelled or did not start, it returns err.
-func newProcessError(argv []string, err error, log *nixLog) error {
+func newProcessError(argv []string, err error, log *nixlog.Log) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNoNix) {
 		return err
 	}
@@ -152,7 +158,8 @@ func newProcessError(argv []string, err error, log *nixLog) error {
 		return fmt.Errorf("%s: %w", argv[0], err) // the program did not start
 	}
 	if n := len(log.Errors); n > 0 {
-		e := log.newError(log.Errors[n-1])
+		e := newNixError(log.Errors[n-1])
+		e.fullTrace = slices.Contains(argv, "--show-trace")
 		if len(log.Plain) > 0 { // add the output of a program that Nix has run, such as git
 			e.Text += "\n" + strings.Join(log.Plain, "\n")
 		}

@@ -5,13 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"sync"
-	"syscall"
 	"time"
-
-	"github.com/nixbench/nixbench/deploy/child"
 )
 
 // StartPipe starts a program that reads requests from its stdin and writes replies to its stdout. The returned connection writes
@@ -19,13 +15,7 @@ import (
 // kills the program. When ctx is cancelled, the program is ended.
 func StartPipe(ctx context.Context, c Command) (io.ReadWriteCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
-	cmd.Env = os.Environ()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as in Exec
-	child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
-	lines := &lineWriter{each: c.Stderr}
-	cmd.Stderr = lines
-	cmd.WaitDelay = exitGrace
+	cmd, lines := newProcess(ctx, c)
 	in, inErr := cmd.StdinPipe()
 	out, outErr := cmd.StdoutPipe()
 	err := errors.Join(inErr, outErr)

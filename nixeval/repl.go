@@ -9,13 +9,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/nixbench/nixbench/deploy/child"
 	"github.com/nixbench/nixbench/deploy/event"
 )
+
+// beforeFileRE matches the versions of Nix before 2.10, in which the file is an argument of `nix repl` without --file.
+var beforeFileRE = regexp.MustCompile(`\b2\.\d\b`)
 
 // Repl runs `nix repl` on the terminal until the user exits. The REPL has the variables `nodes`,
 // `pkgs` and `lib` of the hive.
@@ -33,7 +34,7 @@ func (e *Evaluator) Repl(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(filepath.Dir(file))
-	version, err := readNixVersion(ctx, e.Run)
+	version, err := e.Run(ctx, Command{Argv: []string{"nix", "--version"}})
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func (e *Evaluator) Repl(ctx context.Context) error {
 	for _, o := range e.NixOptions {
 		args = append(args, "--option", o[0], o[1])
 	}
-	if version >= 210 { // before Nix 2.10, the file is an argument without --file
+	if !beforeFileRE.Match(version) {
 		args = append(args, "--file")
 	}
 	// Run Nix in the process group of nixbench, so that Nix can use the terminal. Ctrl-C then
@@ -70,21 +71,12 @@ func (e *Evaluator) writeReplFile() (string, error) {
 	}
 	var hive string
 	if e.Source.IsFlake() {
-		ref, err := nixString(e.Source.Flake)
-		if err != nil {
-			return "", err
-		}
-		attr, _ := e.output.current()
-		hive = "(builtins.getFlake " + ref + ").outputs"
-		if !slices.Contains(rootAttrs, attr) {
+		hive = "(builtins.getFlake " + nixString(e.Source.Flake) + ").outputs"
+		if attr := e.outputAttr(); !slices.Contains(rootAttrs, attr) {
 			hive += "." + attr
 		}
 	} else {
-		path, err := nixPath(e.Source.File)
-		if err != nil {
-			return "", err
-		}
-		hive = "(import " + path + ")"
+		hive = "(import " + nixPath(e.Source.File) + ")"
 	}
 	dir, err := os.MkdirTemp("", "nixbench-repl-")
 	if err != nil {
@@ -92,22 +84,4 @@ func (e *Evaluator) writeReplFile() (string, error) {
 	}
 	file := filepath.Join(dir, "hive.nix")
 	return file, os.WriteFile(file, []byte("("+apply+") "+hive+"\n"), 0o600)
-}
-
-var versionRE = regexp.MustCompile(`(\d+)\.(\d+)`)
-
-// readNixVersion returns the version of Nix as major*100 + minor: 208 for Nix 2.8, 226 for Nix
-// 2.26.
-func readNixVersion(ctx context.Context, run Runner) (int, error) {
-	out, err := runNix(ctx, run, newNixLog(nil, ""), Command{Argv: []string{"nix", "--version"}})
-	if err != nil {
-		return 0, err
-	}
-	m := versionRE.FindStringSubmatch(string(out))
-	if m == nil {
-		return 0, fmt.Errorf("nix --version printed %q, which names no version", strings.TrimSpace(string(out)))
-	}
-	major, _ := strconv.Atoi(m[1])
-	minor, _ := strconv.Atoi(m[2])
-	return major*100 + minor, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -37,25 +36,32 @@ const (
 // ErrNoNix means that Nix is not installed on this machine.
 var ErrNoNix = errors.New("nix is not installed, or not on PATH")
 
-// Exec is the Runner that starts programs on this machine.
-func Exec(ctx context.Context, c Command) ([]byte, error) {
+// newProcess returns a process for the command, which has not started. Flush the lineWriter when the process has ended.
+//
+// The process runs in a new session. Then Ctrl-C on the terminal signals only nixbench, which ends the program's process group. A
+// program in a new session has no terminal, so one that asks for a password fails with a message. If nixbench is killed, Linux ends
+// the program (child.SetDeathSignal).
+func newProcess(ctx context.Context, c Command) (*exec.Cmd, *lineWriter) {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	cmd.Env = append(os.Environ(), "PAGER=cat", "NIX_PAGER=cat") // some Nix commands start a pager even without a terminal
-	// Run the program in a new session. Then Ctrl-C on the terminal signals only nixbench, which ends the program's process group.
-	// A program in a new session has no terminal, so one that asks for a password fails with a message. If nixbench is killed,
-	// Linux ends the program (child.SetDeathSignal).
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = exitGrace
+	lines := &lineWriter{each: c.Stderr}
+	cmd.Stderr = lines
+	return cmd, lines
+}
+
+// Exec is the Runner that starts programs on this machine.
+func Exec(ctx context.Context, c Command) ([]byte, error) {
+	cmd, lines := newProcess(ctx, c)
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	if c.Disposable {
 		child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGKILL)
 		cmd.WaitDelay = disposableGrace
 	}
 	var stdout bytes.Buffer
 	cmd.Stdout = &stdout
-	lines := &lineWriter{each: c.Stderr}
-	cmd.Stderr = lines
 	err := cmd.Run()
 	lines.flush()
 	if cmd.Process != nil && ctx.Err() != nil {
@@ -108,5 +114,3 @@ func (w *lineWriter) emit(b []byte) {
 		w.each(strings.TrimSuffix(string(b), "\r"))
 	}
 }
-
-var _ io.Writer = (*lineWriter)(nil)

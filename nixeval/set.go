@@ -18,7 +18,11 @@ type Set struct {
 	IsJSON bool     `json:"isJSON"` // whether Raw is valid JSON; only then Nix parses it as JSON, because a parse error would end the evaluation
 }
 
-var bareAttrRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_'-]*`)
+// attrRE matches an attribute name, which may be quoted. escapeRE matches an escaped character in a quoted name.
+var (
+	attrRE   = regexp.MustCompile(`^(?:[A-Za-z0-9_][A-Za-z0-9_'-]*|"(?:[^"\\\x00]|\\[^\x00])+")`)
+	escapeRE = regexp.MustCompile(`(?s)\\(.)`)
+)
 
 // ParseSet parses the argument of --set, such as `roles.worker.count=5`. As in Nix, a name in the
 // path that has special characters must be quoted: `roles."gpu.large".count=2`. The path `scheduler` is short for
@@ -29,18 +33,16 @@ func ParseSet(arg string) (Set, error) {
 	}
 	var s Set
 	rest := arg
-	for {
-		part, after, ok := cutAttr(rest)
-		if !ok {
+	for more := true; more; rest, more = strings.CutPrefix(rest, ".") {
+		name := attrRE.FindString(rest)
+		if name == "" {
 			return bad("expected an attribute name at %q; write PATH=VALUE, such as roles.worker.count=5", rest)
 		}
-		s.Path = append(s.Path, part)
-		rest = after
-		if next, ok := strings.CutPrefix(rest, "."); ok {
-			rest = next
-			continue
+		rest = rest[len(name):]
+		if quoted, ok := strings.CutPrefix(name, `"`); ok {
+			name = escapeRE.ReplaceAllString(strings.TrimSuffix(quoted, `"`), "$1")
 		}
-		break
+		s.Path = append(s.Path, name)
 	}
 	raw, ok := strings.CutPrefix(rest, "=")
 	if !ok {
@@ -61,28 +63,6 @@ func ParseSet(arg string) (Set, error) {
 	s.Raw = raw
 	s.IsJSON = json.Valid([]byte(raw))
 	return s, nil
-}
-
-// cutAttr returns the attribute name at the beginning of s, which may be quoted, and the rest of s. ok is false if s does not
-// begin with a valid name.
-func cutAttr(s string) (name, rest string, ok bool) {
-	if !strings.HasPrefix(s, `"`) {
-		name = bareAttrRE.FindString(s)
-		return name, s[len(name):], name != ""
-	}
-	var b strings.Builder
-	for i := 1; i < len(s); i++ {
-		switch {
-		case s[i] == '"':
-			return b.String(), s[i+1:], b.Len() > 0
-		case s[i] == '\\' && i+1 < len(s):
-			i++
-		case s[i] == 0:
-			return "", s, false
-		}
-		b.WriteByte(s[i])
-	}
-	return "", s, false
 }
 
 // ParseSets parses all arguments of --set. If several have the same path, the last one counts.

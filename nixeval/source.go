@@ -90,10 +90,7 @@ func findSourceIn(dir string) (Source, bool, error) {
 			return s, err == nil, err
 		}
 	}
-	if isFile(hive) {
-		return Source{File: hive, Dir: dir}, true, nil
-	}
-	return Source{}, false, nil
+	return Source{File: hive, Dir: dir}, isFile(hive), nil
 }
 
 // ParseFileSource parses the argument of -f: a hive file, a flake.nix, a folder with one of them, or a flake
@@ -133,14 +130,11 @@ func ParseFileSource(path string) (Source, error) {
 func ParseFlakeSource(ref string) (Source, error) {
 	ref, attr, _ := strings.Cut(ref, "#")
 	s := Source{Flake: ref, Attr: attr}
-	wd, err := os.Getwd()
-	if err != nil {
+	var err error
+	if s.Dir, err = os.Getwd(); err != nil {
 		return Source{}, err
 	}
-	s.Dir = wd
-	if ref == "" {
-		ref = "."
-	}
+	ref = cmp.Or(ref, ".")
 	// As in Nix, a reference that begins with a dot or a slash names a folder. Any other reference is a URL or a name in the
 	// registry.
 	if !strings.HasPrefix(ref, ".") && !strings.HasPrefix(ref, "/") {
@@ -151,8 +145,8 @@ func ParseFlakeSource(ref string) (Source, error) {
 		return s, nil
 	}
 	info, err := os.Stat(ref)
-	if dir, query, ok := strings.Cut(ref, "?"); err != nil && ok {
-		return parseFolderQuery(s, dir, query)
+	if err != nil && strings.Contains(ref, "?") {
+		return Source{}, failure.NewUsage("--flake %s: parameters need path:… or git+file:…; for ?dir= use the folder of the flake", ref)
 	}
 	if err != nil {
 		return Source{}, failure.NewUsage("--flake %s: %v", ref, unwrapPathError(err))
@@ -168,21 +162,6 @@ func ParseFlakeSource(ref string) (Source, error) {
 	}
 	s.Flake, s.Copied = flakeRefOfFolder(s.Dir)
 	return s, nil
-}
-
-// parseFolderQuery parses the query of a reference to a folder, such as `.?dir=sub`. It accepts only the parameter dir.
-func parseFolderQuery(s Source, dir, query string) (Source, error) {
-	params, err := url.ParseQuery(query)
-	sub := params.Get("dir")
-	if err != nil || len(params) != 1 || sub == "" {
-		return Source{}, failure.NewUsage("--flake %s?%s: for a folder, only ?dir= is supported; use path:… or git+file:…", dir, query)
-	}
-	of, err := ParseFlakeSource("./" + filepath.Join(dir, sub))
-	if filepath.IsAbs(dir) {
-		of, err = ParseFlakeSource(filepath.Join(dir, sub))
-	}
-	of.Attr = s.Attr
-	return of, err
 }
 
 // flakeRefOfFolder returns the flake reference for a folder. copied means that Nix copies the folder with all its files into the

@@ -148,9 +148,8 @@ func TestFileAndFlakeArguments(t *testing.T) {
 		{of: file, arg: ".#x", err: "--flake .#x"},
 		{of: ParseFlakeSource, arg: "f", want: "f"}, // a name from the registry, as in Nix
 		{of: ParseFlakeSource, arg: "./f", want: "path:" + enc + "/f"},
-		{of: ParseFlakeSource, arg: ".?dir=f#x", want: "path:" + enc + "/f#x"},
-		{of: ParseFlakeSource, arg: "./g?dir=a%26b+c", want: "git+file://" + enc + "/g?dir=a%26b%20c&shallow=1"},
-		{of: ParseFlakeSource, arg: ".?rev=1", err: "only ?dir= is supported"},
+		{of: ParseFlakeSource, arg: ".?dir=f#x", err: "use the folder of the flake"},
+		{of: ParseFlakeSource, arg: "./g/a&b c", want: "git+file://" + enc + "/g?dir=a%26b%20c&shallow=1"},
 		{of: ParseFlakeSource, arg: "./f#x.y", want: "path:" + enc + "/f#x.y"},
 		{of: ParseFlakeSource, arg: "./g/sub dir", want: "git+file://" + enc + "/g?dir=sub%20dir&shallow=1"},
 		{of: ParseFlakeSource, arg: "github:a/b#hive", want: "github:a/b#hive"},

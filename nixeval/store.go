@@ -2,23 +2,25 @@ package nixeval
 
 import (
 	"context"
-	"crypto/sha1" // Nix names indirect roots by SHA-1
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 // queryStore runs a query of nix-store about paths, and returns the words that it prints.
 func (e *Evaluator) queryStore(ctx context.Context, paths []string, query ...string) ([]string, error) {
 	argv := slices.Concat([]string{"nix-store"}, query, []string{"--"}, paths)
-	out, err := runNix(ctx, e.Run, newNixLog(e.Send, event.Build), Command{Argv: argv})
+	out, err := runNix(ctx, e.Run, &nixlog.Log{Send: e.Send, Phase: event.Build}, Command{Argv: argv})
 	return strings.Fields(string(out)), err
 }
 
@@ -46,6 +48,7 @@ func (e *Evaluator) KeepDerivations(ctx context.Context, links map[string]string
 
 // addRoots makes a garbage collector root of each link that is not one yet. argv returns the command that does this for a link.
 func (e *Evaluator) addRoots(ctx context.Context, links map[string]string, argv func(link, path string) []string) error {
+	roots := registeredRoots()
 	var g errgroup.Group
 	g.SetLimit(4)
 	for _, link := range slices.Sorted(maps.Keys(links)) {
@@ -56,13 +59,14 @@ func (e *Evaluator) addRoots(ctx context.Context, links map[string]string, argv 
 			if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
 				return err
 			}
-			if isRegisteredRoot(link, links[link]) {
-				return nil
-			}
-			if err := checkStorePaths(links[link]); err != nil {
+			path := links[link]
+			if err := checkStorePaths(path); err != nil {
 				return err
 			}
-			if _, err := runNix(ctx, e.Run, newNixLog(e.Send, event.Build), Command{Argv: argv(link, links[link])}); err != nil {
+			if to, _ := os.Readlink(link); to == path && roots[link] && durable.Exists(path) {
+				return nil
+			}
+			if _, err := runNix(ctx, e.Run, &nixlog.Log{Send: e.Send, Phase: event.Build}, Command{Argv: argv(link, path)}); err != nil {
 				// Do not wrap err with %w: the caller would take it for an error of the hive.
 				return fmt.Errorf("%s: %v", link, err)
 			}
@@ -72,36 +76,32 @@ func (e *Evaluator) addRoots(ctx context.Context, links map[string]string, argv 
 	return g.Wait()
 }
 
-// autoRoots is the folder in which Nix lists indirect garbage collector roots. Each entry is a link
-// to a root, and its name is the hash of the root's path.
+// autoRoots is the folder in which Nix lists indirect garbage collector roots. Each entry is a link to a root.
 const autoRoots = "/nix/var/nix/gcroots/auto"
 
-// isRegisteredRoot reports whether link points to path and is a garbage collector root already. Without this check, a nix-store
-// process for each link would take most of the time of a run that changes nothing. It returns false for a link that another
-// program has created, and if Nix does not list its roots in autoRoots.
-func isRegisteredRoot(link, path string) bool {
-	if to, err := os.Readlink(link); err != nil || to != path {
-		return false
+// registeredRoots returns the paths of all indirect garbage collector roots. Without it, a nix-store process for each link would
+// take most of the time of a run that changes nothing. It returns no paths if Nix does not list its roots in autoRoots.
+func registeredRoots() map[string]bool {
+	roots := map[string]bool{}
+	entries, _ := os.ReadDir(autoRoots)
+	for _, entry := range entries {
+		if root, err := os.Readlink(filepath.Join(autoRoots, entry.Name())); err == nil {
+			roots[root] = true
+		}
 	}
-	if _, err := os.Stat(path); err != nil {
-		return false
-	}
-	sum := sha1.Sum([]byte(link))
-	to, err := os.Readlink(filepath.Join(autoRoots, encodeNix32(sum[:])))
-	return err == nil && to == link
+	return roots
 }
 
-// encodeNix32 encodes a hash in Nix's base 32. The first digit encodes the last bits of the hash.
-func encodeNix32(hash []byte) string {
-	const digits = "0123456789abcdfghijklmnpqrsvwxyz"
-	var out []byte
-	for n := (len(hash)*8 - 1) / 5; n >= 0; n-- {
-		i, j := n*5/8, n*5%8
-		c := int(hash[i]) >> j
-		if i+1 < len(hash) {
-			c |= int(hash[i+1]) << (8 - j)
+var storePathRE = regexp.MustCompile(`^/nix/store/[0-9a-z]{32}-[0-9A-Za-z+._?=-]+$`)
+
+// checkStorePaths returns an error if one of the paths is not the path of an object in the Nix store. The paths come from an
+// evaluation or a file, and become arguments of Nix. They must be checked, because Nix accepts options anywhere in its command
+// line.
+func checkStorePaths(paths ...string) *NixError {
+	for _, path := range paths {
+		if !storePathRE.MatchString(path) {
+			return newHiveError("%q is not a store path", path)
 		}
-		out = append(out, digits[c&31])
 	}
-	return string(out)
+	return nil
 }

@@ -22,7 +22,7 @@ func (e *Evaluator) Survey(ctx context.Context) (*Hive, error) {
 	hive, err := e.surveyHive(ctx)
 	end := event.Event{Kind: event.PhaseEnd, Phase: event.Survey, Failed: err != nil}
 	if err == nil {
-		end.Text = fmt.Sprintf("%s in %s", countNoun(len(hive.Nodes), "node"), countNoun(len(hive.Units), "unit"))
+		end.Text = event.Count(len(hive.Nodes), "node") + " in " + event.Count(len(hive.Units), "unit")
 		if s := hive.Scheduler(); s != "" {
 			end.Text += ", scheduler " + s
 		}
@@ -51,7 +51,7 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 			return nil, toSetError(err)
 		}
 		s.Deployments = map[string]Deployment{}
-		chunkSize = min(workload.Survey.MaxChunk, max(1, len(s.Units)/splitInto)) // at least one of the units fails
+		chunkSize = min(workload.Survey.MaxChunk, max(1, len(s.Units)/8)) // small chunks, because at least one of the units fails
 	}
 	var rest []string
 	for _, u := range s.Units {
@@ -65,12 +65,8 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 	plan := workload.Survey.Plan(len(rest), e.Workers, chunkSize)
 	var mu sync.Mutex
 	broken, err := isolateFailures(ctx, slices.Chunk(rest, plan.Chunk), plan.Processes, func(ctx context.Context, units []string) error {
-		names, err := EncodeJSON(units)
-		if err != nil {
-			return err
-		}
 		var part surveyResult
-		if err := e.eval(ctx, event.Survey, "h: h.survey "+names, &part); err != nil {
+		if err := e.eval(ctx, event.Survey, "h: h.survey "+EncodeJSON(units), &part); err != nil {
 			return err
 		}
 		mu.Lock()
@@ -82,11 +78,4 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 		return nil, err
 	}
 	return newHive(s, broken)
-}
-
-func countNoun(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

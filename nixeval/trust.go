@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -50,25 +49,16 @@ func checkTrust(file string) error {
 func checkWriters(info fs.FileInfo, trusted []uint32) error {
 	stat, mode := statOf(info), info.Mode()
 	if !slices.Contains(trusted, stat.Uid) {
-		return fmt.Errorf("it belongs to user %s, and user %d runs nixbench", nameUser(stat.Uid), os.Geteuid())
+		return fmt.Errorf("it belongs to user %d, and user %d runs nixbench", stat.Uid, os.Geteuid())
 	}
 	groupWrites := mode.Perm()&0o020 != 0 && stat.Gid != stat.Uid // a group with the same number as the user contains only this user
 	switch {
 	case mode&fs.ModeSymlink != 0, mode.IsDir() && mode&fs.ModeSticky != 0:
 		return nil
 	case mode.Perm()&0o002 != 0 || groupWrites:
-		return fmt.Errorf("it belongs to user %s, and others can write to it (mode %04o)", nameUser(stat.Uid), mode.Perm())
+		return fmt.Errorf("it belongs to user %d, and others can write to it (mode %04o)", stat.Uid, mode.Perm())
 	}
 	return nil
 }
 
 func statOf(info fs.FileInfo) *syscall.Stat_t { return info.Sys().(*syscall.Stat_t) }
-
-// nameUser returns the number and, if it is known, the name of a user.
-func nameUser(id uint32) string {
-	text := strconv.FormatUint(uint64(id), 10)
-	if u, err := user.LookupId(text); err == nil {
-		text += " (" + u.Username + ")"
-	}
-	return text
-}

@@ -184,7 +184,7 @@ let
         example = lib.literalExpression ''lib.jobs.gang { jobs = 20; size = 4; runtime = "1s"; }'';
         description = ''
           Jobs: attribute sets with `id`, and optionally `submit` (seconds after the start; default: `arrival` decides), `nodes` (1),
-          `tasks` (one per node), `cpus` (of each task; 1), `memory` (MiB of each task), `runtime` (seconds; 0), `user` (an account of all nodes; SLURM only), `queue`, `gang`
+          `tasks` (one per node), `cpus` (of each task; 1), `memory` (MiB of each task), `runtime` (seconds; 0), `limit` (the time limit that the job requests; none), `user` (an account of all nodes; SLURM only), `queue`, `gang`
           (false), and `after` (a list of ids). `lib.jobs.null`, `sleep`, `gang`, `mixed` and `churn` return such lists.
         '';
       };
@@ -216,10 +216,26 @@ let
         default = 1;
         description = "Processors of a node of this cluster. A job of the trace that had more of them gets several nodes.";
       };
+      traceUsers = mkOption {
+        type = types.attrsOf types.str;
+        default = { };
+        example = {
+          "1" = "alice";
+        };
+        description = "Accounts of the users in the trace, by their numbers. The jobs of other users belong to no user.";
+      };
+      traceQueues = mkOption {
+        type = types.attrsOf types.str;
+        default = { };
+        example = {
+          "2" = "long";
+        };
+        description = "Partitions or queues of the cluster, by the numbers of the queues in the trace. Other jobs get the default.";
+      };
       traceSpeed = mkOption {
         type = types.addCheck number (x: x > 0);
         default = 1;
-        description = "Factor by which the times of submission and the run times in the trace are divided.";
+        description = "Factor by which the times of submission, the run times and the requested times in the trace are divided.";
       };
       arrival = mkOption {
         type = types.either (types.enum [ "burst" ]) (
@@ -253,15 +269,21 @@ let
         image = mkOption {
           type = types.str;
           default = "busybox:stable";
-          description = "Image of the pods. All workers must have it, or its pull is measured too.";
+          description = "Image of the pods. All workers pull it before the workload begins.";
         };
         command = mkOption {
           type = types.listOf types.str;
-          default = [
-            "sleep"
+          default = [ ];
+          example = [
+            "/task"
             "{runtime}"
+            "{job}"
           ];
-          description = "Command of the pods; `{runtime}` is replaced by the seconds that the job runs.";
+          description = ''
+            Command of the pods; `{runtime}` is replaced by the seconds that the job runs, and `{job}` by its id. `[ ]`: a script
+            that needs `sh` and `sleep` of busybox or bash. [bench.md](bench.md#how-jobs-are-submitted-and-measured) says what a command
+            with `{job}` prints.
+          '';
         };
         scheduler = mkOption {
           type = types.str;
@@ -280,6 +302,73 @@ let
           description = "Scheduler of gangs: a gang gets a PodGroup of coscheduling or of Volcano, or (empty) none, so that its pods are placed one by one.";
         };
       };
+    };
+  };
+
+  # A level of a factor, as in the matrix. It becomes a text.
+  level = types.coercedTo (types.either types.int types.bool) (
+    l: if builtins.isBool l then lib.boolToString l else toString l
+  ) types.str;
+
+  claim.options = {
+    metric = mkOption {
+      type = types.str;
+      example = "throughput";
+      description = "Metric that the claim is about.";
+    };
+    factor = mkOption {
+      type = types.nullOr types.str;
+      default = null;
+      example = "scheduler";
+      description = "Factor whose levels `a` and `b` are compared. The claim is then about the ratio of a to b.";
+    };
+    a = mkOption {
+      type = types.nullOr level;
+      default = null;
+      example = "slurm";
+      description = "First level of `factor`.";
+    };
+    b = mkOption {
+      type = types.nullOr level;
+      default = null;
+      example = "kubernetes";
+      description = "Second level of `factor`.";
+    };
+    op = mkOption {
+      type = types.enum [
+        ">"
+        ">="
+        "<"
+        "<="
+        "within"
+      ];
+      example = ">=";
+      description = "How the metric or the ratio compares with `value`. `within`: a ratio is between 1/(1 + value) and 1 + value.";
+    };
+    value = mkOption {
+      type = number;
+      example = 1.5;
+      description = "Number with which the metric or the ratio is compared.";
+    };
+    where = mkOption {
+      type = types.attrsOf (
+        types.coercedTo (types.oneOf [
+          types.int
+          types.bool
+          types.str
+        ]) lib.singleton (types.listOf level)
+      );
+      default = { };
+      example = {
+        workload = "burst";
+      };
+      description = "Levels of the cells that the claim is about, by factor: one or a list. A factor that is not here has all its levels.";
+    };
+    baseline = mkOption {
+      type = types.coercedTo types.str lib.singleton (types.listOf types.str);
+      default = [ ];
+      example = [ "20261123T120000Z-compare" ];
+      description = "Ids of sweeps of the same hive. The claim is then about the ratio to the same cell of these sweeps, of which it needs three.";
     };
   };
 
@@ -391,18 +480,6 @@ let
             run on the controller or the first control plane.
           '';
         };
-        limits = mkOption {
-          type = types.enum [
-            "high"
-            "hive"
-          ];
-          default = "high";
-          description = ''
-            `high`: Kubernetes may send 5000 requests per second, and SLURM starts the next job as soon as one has
-            ended, unless the hive or a level sets the options for this. `hive`: the limits are those of the hive;
-            [bench.md](bench.md#limits).
-          '';
-        };
         quiet = {
           steal = mkOption {
             type = share;
@@ -420,14 +497,9 @@ let
             description = "Share of the time in which a program may wait for a processor. Beyond it, a trial is suspect.";
           };
           canary = mkOption {
-            type = share;
+            type = number;
             default = 5.0e-2;
             description = "Relative change of the time of a fixed computation, before and after the trial, to that before the first trial.";
-          };
-          throttled = mkOption {
-            type = share;
-            default = 1.0e-2;
-            description = "Share of the periods in which a limit of a cgroup may stop nixbench or a machine. Beyond it, a trial is suspect.";
           };
           swapPages = mkOption {
             type = number;
@@ -439,21 +511,11 @@ let
             default = 0;
             description = "Number of messages that the kernel may log about memory that is out, tasks that hang, and failures of the hardware.";
           };
-          fsync = mkOption {
-            type = number;
-            default = 9;
-            description = "Relative increase of the time of a small write to the disk, of 20 ms at least. Beyond it, a trial is suspect. 9: ten times as long.";
-          };
-          roundTrip = mkOption {
-            type = number;
-            default = 9;
-            description = "Relative increase of the time of a request to a node and its answer, of 5 ms at least. Beyond it, a trial is suspect.";
-          };
           clock = mkOption {
             type = duration;
             default = "10ms";
             apply = seconds;
-            description = "Time by which the clock of this computer may be set during a trial, or by which its kernel may correct it.";
+            description = "Time by which the clock of this computer may be set during a trial.";
           };
           frequency = mkOption {
             type = share;
@@ -461,13 +523,43 @@ let
             description = "Share of its maximum frequency that the fastest processor must have while the processors are busy. Below it, a trial is suspect.";
           };
         };
+        maxBlocks = mkOption {
+          type = types.ints.unsigned;
+          default = 0;
+          example = 18;
+          description = ''
+            Largest number of blocks to which a sweep may be extended. The answers of each extension spend a part of the
+            allowed errors. 0: a sweep is not extended.
+          '';
+        };
+        metrics = mkOption {
+          type = types.listOf types.str;
+          default = [ ];
+          example = [ "throughput" ];
+          description = ''
+            Primary metrics. Their comparisons are corrected for their number only; all others are exploratory.
+          '';
+        };
         claims = mkOption {
-          type = types.attrsOf types.str;
+          type = types.attrsOf (types.submodule claim);
           default = { };
           example = {
-            slurm-faster = "ratio(throughput, scheduler, slurm, kubernetes) > 1.5";
+            slurm-faster = {
+              metric = "throughput";
+              factor = "scheduler";
+              a = "slurm";
+              b = "kubernetes";
+              op = ">=";
+              value = 1.5;
+            };
+            fast-enough = {
+              metric = "throughput";
+              op = ">=";
+              value = 100;
+              where.scheduler = "slurm";
+            };
           };
-          description = "Statements about ratios of metrics, which are evaluated with the confidence interval of the ratio.";
+          description = "Expectations about metrics, which are tested ([bench.md](bench.md#claims)).";
         };
       };
       config.workloads = {

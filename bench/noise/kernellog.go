@@ -12,7 +12,7 @@ import (
 // warning is the log level of the kernel's warnings. More serious messages have lower levels.
 const warning = 4
 
-// maxRecords is the maximum number of log records that one call of count reads. Without it, a kernel that writes messages all the time
+// maxRecords is the maximum number of log records that one call of read reads. Without it, a kernel that writes messages all the time
 // would stop the samples.
 const maxRecords = 10_000
 
@@ -27,12 +27,11 @@ var alertRE = regexp.MustCompile(`^(Memory cgroup )?[Oo]ut of memory: |blocked f
 // the benchmark.
 const cgroupMemory = "Memory cgroup out of memory"
 
-// kernelLog counts messages in the log of the kernel. A nil kernelLog counts nothing.
+// kernelLog looks for messages in the log of the kernel. A nil kernelLog finds nothing.
 type kernelLog struct {
-	fd       int
-	messages float64
-	alerts   []string // the first messages that alertRE matches
-	buffer   []byte
+	fd     int
+	alerts []string // the first messages that alertRE matches
+	buffer []byte
 }
 
 // openKernelLog opens the kernel's log, so that only later messages are read. It returns nil if the log is not readable.
@@ -62,11 +61,11 @@ func (k *kernelLog) alertTexts() []string {
 	return k.alerts
 }
 
-// count returns the number of warnings and more serious messages that the kernel has written since the log was opened. Messages that
-// programs have written into the kernel's log do not count.
-func (k *kernelLog) count() *float64 {
+// read reads the warnings and more serious messages that the kernel has written since the last call. Messages that programs have written
+// into the kernel's log do not count.
+func (k *kernelLog) read() {
 	if k == nil {
-		return nil
+		return
 	}
 	for range maxRecords {
 		n, err := unix.Read(k.fd, k.buffer)
@@ -79,7 +78,6 @@ func (k *kernelLog) count() *float64 {
 		for line := range bytes.Lines(k.buffer[:n]) {
 			priority, rest, _ := bytes.Cut(line, []byte(","))
 			if p, err := strconv.Atoi(string(priority)); err == nil && p >= 0 && p <= warning { // messages of programs have a larger number, with a facility
-				k.messages++
 				_, text, _ := strings.Cut(strings.TrimSpace(string(rest)), ";")
 				if len(k.alerts) < maxAlerts && alertRE.MatchString(text) {
 					k.alerts = append(k.alerts, printable([]byte(text)))
@@ -87,5 +85,4 @@ func (k *kernelLog) count() *float64 {
 			}
 		}
 	}
-	return new(k.messages)
 }

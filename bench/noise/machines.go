@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,35 +53,6 @@ func (d disturbances) list() []Disturbance {
 	return slices.SortedFunc(maps.Keys(d), func(a, b Disturbance) int {
 		return strings.Compare(a.Machine+" "+a.State, b.Machine+" "+b.State)
 	})
-}
-
-// throttleFilesOf returns the files in which the kernel counts how often a CPU limit stopped a cgroup of a process (version 1 or 2), or a
-// cgroup above.
-func (s *Sampler) throttleFilesOf(pid int) (files []string) {
-	for line := range strings.Lines(string(s.read(s.path("proc/" + strconv.Itoa(pid) + "/cgroup")))) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) != 3 || !strings.HasPrefix(parts[2], "/") {
-			continue
-		}
-		folders := []string{".", "unified"} // the second: version 2 beside version 1
-		if parts[1] != "" {
-			if !slices.Contains(strings.Split(parts[1], ","), "cpu") {
-				continue
-			}
-			folders = []string{parts[1]}
-		}
-		for _, folder := range folders {
-			for path := filepath.Clean(parts[2]); ; path = filepath.Dir(path) {
-				if file := filepath.Join(s.path("sys/fs/cgroup"), folder, path, "cpu.stat"); s.read(file) != nil {
-					files = append(files, file)
-				}
-				if path == "/" {
-					break
-				}
-			}
-		}
-	}
-	return files
 }
 
 // machineStates returns the states of the machines whose processes do not run. It does not see paused machines; hypervisors report these.
@@ -163,17 +132,3 @@ func (w *watcher) end() (disturbances, error) {
 
 // text returns what happened to a machine, such as `the machine w-1 was paused`.
 func (d Disturbance) text() string { return fmt.Sprintf("the machine %s was %s", d.Machine, d.State) }
-
-// threads returns the ids of the threads of a process.
-func (s *Sampler) threads(pid int) (ids []int) {
-	entries, err := os.ReadDir(s.path("proc/" + strconv.Itoa(pid) + "/task"))
-	if err != nil {
-		return []int{pid}
-	}
-	for _, e := range entries {
-		if id, err := strconv.Atoi(e.Name()); err == nil {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}

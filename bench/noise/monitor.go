@@ -3,7 +3,6 @@ package noise
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -16,11 +15,8 @@ const canaryTime = 30 * time.Second
 // Options are the options of a monitor.
 type Options struct {
 	Source    Source
-	Dir       string        // where the canary writes a temporary file, such as the folder of the sweep
-	Reference Canary        // times of the fixed work on the idle machine; missing parts are taken from the canary before the trial
+	Reference Canary        // the time of the fixed work on the idle machine; zero: that of the canary before the trial
 	Interval  time.Duration // between two samples; default: 1 s
-	// RoundTrip sends a request to a node of the benchmark, and returns the time until the answer. If RoundTrip is nil, no request is sent.
-	RoundTrip func(context.Context) (time.Duration, error)
 	// States returns the states of the benchmark's machines by name, as their hypervisors report them. nil: the hypervisors are not asked.
 	States func(context.Context) (map[string]string, error)
 }
@@ -28,29 +24,24 @@ type Options struct {
 // Report contains what a monitor has observed. Shares are between 0 and 1. Shares of processor time refer to all processors of the
 // computer.
 type Report struct {
-	Began          time.Time     `json:"began"`
-	Duration       time.Duration `json:"duration"` // from the first sample to the last one
-	Steal          *float64      `json:"steal,omitempty"`
-	ForeignCPU     *float64      `json:"foreignCPU,omitempty"`
-	UnseenCPU      *float64      `json:"unseenCPU,omitempty"`      // share of processes that were not visible, or ran only between two samples
-	PSICPU         *float64      `json:"psiCPU,omitempty"`         // share of the time in which a process waited for a processor
-	Throttled      *float64      `json:"throttledShare,omitempty"` // share of CPU limit periods in which a limit stopped nixbench or a machine
-	SwapPages      *float64      `json:"swapPagesPerSecond,omitempty"`
-	FrequencyMin   *float64      `json:"frequencyMin,omitempty"`  // lowest Frequency of all samples (the frequency of the fastest processor)
-	FrequencyBusy  *float64      `json:"frequencyBusy,omitempty"` // the same, of samples in which at least half of the processors were busy
-	KernelMessages *float64      `json:"kernelMessages,omitempty"`
-	KernelAlerts   []string      `json:"kernelAlerts,omitempty"` // the first of the kernel messages that count for Thresholds.Kernel
-	ClockOffset    *float64      `json:"clockOffset,omitempty"`  // the largest offset of the clock that the kernel corrected, in seconds
-	ClockStep      *float64      `json:"clockStep,omitempty"`    // the largest amount by which the clock was set, in seconds
-	Disturbances   []Disturbance `json:"disturbances,omitempty"`
-	Foreign        []Program     `json:"foreign,omitempty"`   // the foreign programs that used the most
-	Reference      *Canary       `json:"reference,omitempty"` // the canary with which Before and After are compared
-	Before         *Canary       `json:"before,omitempty"`
-	After          *Canary       `json:"after,omitempty"`
-	SpinRatio      *float64      `json:"spinRatio,omitempty"` // Spin of Before or After, divided by Spin of Reference: the ratio further from 1
-	Unobserved     []string      `json:"unobserved,omitempty"`
-	Notes          []string      `json:"notes,omitempty"` // observations that are shown and not judged
-	Samples        []Sample      `json:"samples"`
+	Began         time.Time     `json:"began"`
+	Duration      time.Duration `json:"duration"` // from the first sample to the last one
+	Steal         *float64      `json:"steal,omitempty"`
+	ForeignCPU    *float64      `json:"foreignCPU,omitempty"`
+	PSICPU        *float64      `json:"psiCPU,omitempty"` // share of the time in which a process waited for a processor
+	SwapPages     *float64      `json:"swapPagesPerSecond,omitempty"`
+	FrequencyBusy *float64      `json:"frequencyBusy,omitempty"` // lowest Frequency (of the fastest processor) of samples in which at least half of the processors were busy
+	KernelAlerts  []string      `json:"kernelAlerts,omitempty"`  // the first of the kernel messages that count for Thresholds.Kernel
+	ClockStep     *float64      `json:"clockStep,omitempty"`     // the largest amount by which the clock was set, in seconds
+	Disturbances  []Disturbance `json:"disturbances,omitempty"`
+	Foreign       []Program     `json:"foreign,omitempty"`   // the foreign programs that used the most
+	Reference     *Canary       `json:"reference,omitempty"` // the canary with which Before and After are compared
+	Before        *Canary       `json:"before,omitempty"`
+	After         *Canary       `json:"after,omitempty"`
+	SpinRatio     *float64      `json:"spinRatio,omitempty"` // Spin of Before or After, divided by Spin of Reference: the ratio further from 1
+	Unobserved    []string      `json:"unobserved,omitempty"`
+	Notes         []string      `json:"notes,omitempty"` // observations that are shown and not judged
+	Samples       []Sample      `json:"samples"`
 }
 
 // Monitor takes samples in the background.
@@ -85,7 +76,7 @@ func Start(ctx context.Context, o Options) (*Monitor, error) {
 }
 
 func (m *Monitor) canary(ctx context.Context) *Canary {
-	c, err := RunCanary(ctx, m.options.Dir, m.options.RoundTrip)
+	c, err := RunCanary(ctx)
 	if err != nil {
 		m.notes = append(m.notes, err.Error())
 		return nil
@@ -129,8 +120,9 @@ func (m *Monitor) Stop() Report {
 	if statesErr != nil {
 		r.Unobserved = append(r.Unobserved, "the machines, whose states their hypervisor did not report ("+statesErr.Error()+")")
 	}
-	reference := m.options.Reference.complete(m.before)
-	r.Reference = &reference
+	if r.Reference = &m.options.Reference; r.Reference.Spin == 0 {
+		r.Reference = m.before
+	}
 	r.SpinRatio = spinRatio(m.options.Reference, m.before, after)
 	r.Notes = append(m.notes, r.Notes...)
 	return r
@@ -165,26 +157,18 @@ func summarize(samples []Sample) Report {
 	total := increase(first.Total, last.Total)
 	r.Steal = share(increase(first.Steal, last.Steal), total)
 	r.ForeignCPU = share(increase(first.Foreign, last.Foreign), total)
-	r.UnseenCPU = share(increase(first.Unseen, last.Unseen), total)
 	r.PSICPU = share(increase(first.Pressure, last.Pressure), new(r.Duration.Seconds()))
-	throttled := increase(first.Throttled, last.Throttled)
-	r.Throttled = share(throttled, increase(first.Periods, last.Periods))
 	swapped := increase(first.SwapPages, last.SwapPages)
 	r.SwapPages = share(swapped, new(r.Duration.Seconds()))
-	r.KernelMessages = increase(first.Messages, last.Messages)
 	seen := disturbances{}
 	for i, s := range samples {
 		seen.add(s.Machines)
-		r.FrequencyMin = lower(r.FrequencyMin, s.Frequency)
-		if s.Offset != nil && (r.ClockOffset == nil || math.Abs(*s.Offset) > *r.ClockOffset) {
-			r.ClockOffset = new(math.Abs(*s.Offset))
-		}
 		if i == 0 {
 			continue
 		}
 		old := samples[i-1]
-		if busy := share(increase(old.Busy, s.Busy), increase(old.Total, s.Total)); busy != nil && *busy >= 0.5 {
-			r.FrequencyBusy = lower(r.FrequencyBusy, s.Frequency)
+		if busy := share(increase(old.Busy, s.Busy), increase(old.Total, s.Total)); busy != nil && *busy >= 0.5 && s.Frequency != nil && (r.FrequencyBusy == nil || *s.Frequency < *r.FrequencyBusy) {
+			r.FrequencyBusy = s.Frequency
 		}
 		// The wall clock was set by this difference: the difference of the wall clock times contains it, and the difference of
 		// the monotonic times does not.
@@ -194,26 +178,10 @@ func summarize(samples []Sample) Report {
 		}
 	}
 	r.Disturbances = seen.list()
-	note := func(v *float64, text string) {
-		if v != nil && *v > 0 {
-			r.Notes = append(r.Notes, fmt.Sprintf(text, *v))
-		}
-	}
-	note(swapped, "%.0f pages were swapped in or out")
-	note(throttled, "limits of cgroups stopped nixbench or a machine in %.0f periods")
-	note(r.KernelMessages, "the kernel logged %.0f warnings or errors")
-	if last.ClockWrong != nil && *last.ClockWrong {
-		r.Notes = append(r.Notes, "the clock of this machine is not synchronised")
+	if swapped != nil && *swapped > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%.0f pages were swapped in or out", *swapped))
 	}
 	return r
-}
-
-// lower returns the lower one of two values. A value that is nil is ignored.
-func lower(a, b *float64) *float64 {
-	if a == nil || b != nil && *b < *a {
-		return b
-	}
-	return a
 }
 
 // increase returns last - first. It returns nil if one of the values is nil, or if the counter has become smaller, as after
@@ -231,4 +199,24 @@ func share(part, whole *float64) *float64 {
 		return nil
 	}
 	return new(min(*part / *whole, 1))
+}
+
+// Figures returns the observed values of a report, by the names that exports of sweeps use.
+func (r Report) Figures() map[string]float64 {
+	out := map[string]float64{"kernel_alerts": float64(len(r.KernelAlerts)), "disturbed_machines": float64(len(r.Disturbances))}
+	for name, value := range map[string]*float64{
+		"steal": r.Steal, "foreign_cpu": r.ForeignCPU, "psi_cpu": r.PSICPU,
+		"swap_pages_per_second": r.SwapPages, "frequency_busy": r.FrequencyBusy,
+		"clock_step_seconds": r.ClockStep, "canary_spin_ratio": r.SpinRatio,
+	} {
+		if value != nil {
+			out[name] = *value
+		}
+	}
+	for name, c := range map[string]*Canary{"canary_before_spin_seconds": r.Before, "canary_after_spin_seconds": r.After} {
+		if c != nil {
+			out[name] = c.Spin.Seconds()
+		}
+	}
+	return out
 }

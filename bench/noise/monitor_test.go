@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -75,9 +74,7 @@ func TestPlantedProcess(t *testing.T) {
 }
 
 func TestMonitor(t *testing.T) {
-	dir := t.TempDir()
-	m, err := Start(t.Context(), Options{Dir: dir, Interval: 20 * time.Millisecond,
-		RoundTrip: func(context.Context) (time.Duration, error) { return time.Millisecond, nil }})
+	m, err := Start(t.Context(), Options{Interval: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,32 +84,28 @@ func TestMonitor(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for _, c := range []*Canary{r.Before, r.After} {
-		if c != nil && (c.Spin <= 0 || c.Fsync <= 0 || c.RoundTrip != time.Millisecond || c.Waiting < 0 || c.Waiting > 1) {
+		if c != nil && c.Spin <= 0 {
 			t.Errorf("a canary without a value: %+v", c)
 		}
 	}
 	if v := defaultThresholds().Judge(r); v.State == "" {
 		t.Errorf("%+v", v)
 	}
-	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
-		t.Errorf("the canary leaves %v, %v", files, err)
-	}
 }
 
 func TestMonitorEnds(t *testing.T) {
 	interrupted := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	m, err := Start(ctx, Options{Dir: filepath.Join(t.TempDir(), "missing")})
+	m, err := Start(ctx, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cancel(interrupted)
 	r := m.Stop()
-	if len(r.Samples) != 2 || r.Before != nil || r.After != nil || r.SpinRatio != nil || len(r.Notes) < 2 ||
-		!strings.Contains(r.Notes[0], "measure the disk") {
+	if len(r.Samples) != 2 || r.Before == nil {
 		t.Errorf("%d samples, %+v", len(r.Samples), r.Notes)
 	}
-	if _, err := Start(ctx, Options{Dir: t.TempDir()}); !errors.Is(err, interrupted) {
+	if _, err := Start(ctx, Options{}); !errors.Is(err, interrupted) {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -131,28 +124,24 @@ func TestSummarize(t *testing.T) {
 		return s
 	}
 	r := summarize([]Sample{
-		at(0, Sample{Total: new(100.0), Busy: new(10.0), Steal: new(5.0), Foreign: new(0.0), Pressure: new(3.0), SwapPages: new(7.0), Frequency: new(1.0),
-			Throttled: new(2.0), Periods: new(100.0)}),
-		at(5, Sample{Total: new(110.0), Busy: new(11.0), Frequency: new(0.5), Offset: new(-0.25), Machines: map[string]string{"w-1": "paused"}}),
-		at(10, Sample{Total: new(120.0), Steal: new(6.0), Foreign: new(4.0), Unseen: new(1.0), Pressure: new(4.0), SwapPages: new(9.0),
-			Frequency: new(0.9), Busy: new(17.0), ClockWrong: new(true), Throttled: new(4.0), Periods: new(110.0), Machines: map[string]string{"w-1": "paused"}}),
+		at(0, Sample{Total: new(100.0), Busy: new(10.0), Steal: new(5.0), Foreign: new(0.0), Pressure: new(3.0), SwapPages: new(7.0), Frequency: new(1.0)}),
+		at(5, Sample{Total: new(110.0), Busy: new(11.0), Frequency: new(0.5), Machines: map[string]string{"w-1": "paused"}}),
+		at(10, Sample{Total: new(120.0), Steal: new(6.0), Foreign: new(4.0), Pressure: new(4.0), SwapPages: new(9.0),
+			Frequency: new(0.9), Busy: new(17.0), Machines: map[string]string{"w-1": "paused"}}),
 	})
 	same(t, "steal", r.Steal, 0.05)
 	same(t, "foreign", r.ForeignCPU, 0.2)
 	same(t, "pressure", r.PSICPU, 0.1)
 	same(t, "swapped pages", r.SwapPages, 0.2)
-	same(t, "frequency", r.FrequencyMin, 0.5)
 	same(t, "frequency of busy processors", r.FrequencyBusy, 0.9)
-	same(t, "throttled", r.Throttled, 0.2)
-	same(t, "clock offset", r.ClockOffset, 0.25)
 	same(t, "clock step", r.ClockStep, 0)
-	if r.Duration != 10*time.Second || r.UnseenCPU != nil || r.KernelMessages != nil {
+	if r.Duration != 10*time.Second {
 		t.Errorf("%+v", r)
 	}
 	if diff := cmp.Diff([]Disturbance{{"w-1", "paused"}}, r.Disturbances); diff != "" {
 		t.Error(diff)
 	}
-	want := []string{"2 pages were swapped in or out", "limits of cgroups stopped nixbench or a machine in 2 periods", "the clock of this machine is not synchronised"}
+	want := []string{"2 pages were swapped in or out"}
 	if diff := cmp.Diff(want, r.Notes); diff != "" {
 		t.Error(diff)
 	}
@@ -173,7 +162,7 @@ func TestSpinRatio(t *testing.T) {
 // A hypervisor reports a machine that is paused for a moment. Its last answers are errors.
 func TestMonitorAsksForStates(t *testing.T) {
 	var asked atomic.Int64
-	m, err := Start(t.Context(), Options{Dir: t.TempDir(), Interval: 5 * time.Millisecond, States: func(context.Context) (map[string]string, error) {
+	m, err := Start(t.Context(), Options{Interval: 5 * time.Millisecond, States: func(context.Context) (map[string]string, error) {
 		switch n := asked.Add(1); {
 		case n == 3:
 			return map[string]string{"w-1": "paused", "w-2": "running"}, nil
@@ -199,7 +188,7 @@ func TestMonitorAsksForStates(t *testing.T) {
 func TestMonitorSeesStoppedMachine(t *testing.T) {
 	id := startSpinning(t, "qemu-system-x86_64")
 	machines := Source{Machines: map[string]int{"w-1": id, "w-2": 1<<22 + 1}}
-	m, err := Start(t.Context(), Options{Dir: t.TempDir(), Interval: 10 * time.Millisecond, Source: machines})
+	m, err := Start(t.Context(), Options{Interval: 10 * time.Millisecond, Source: machines})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,20 +205,16 @@ func TestMonitorSeesStoppedMachine(t *testing.T) {
 }
 
 func TestMeasureReference(t *testing.T) {
-	c, err := MeasureReference(t.Context(), t.TempDir())
-	if err != nil || c.Spin <= 0 || c.Fsync <= 0 || c.RoundTrip != 0 {
+	c, err := MeasureReference(t.Context())
+	if err != nil || c.Spin <= 0 {
 		t.Errorf("%+v, %v", c, err)
-	}
-	whole := Canary{Spin: 1, Fsync: 2}.complete(&Canary{Spin: 3, Fsync: 4, RoundTrip: 5})
-	if diff := cmp.Diff(Canary{Spin: 1, Fsync: 2, RoundTrip: 5}, whole); diff != "" {
-		t.Error(diff)
 	}
 }
 
 // The figures of noise have names in exports. Those that were not observed are left out.
 func TestFigures(t *testing.T) {
-	r := Report{Steal: new(0.5), KernelAlerts: []string{"x"}, Disturbances: []Disturbance{{Machine: "w-1", State: "paused"}}, After: &Canary{Fsync: time.Millisecond}}
-	want := map[string]float64{"steal": 0.5, "kernel_alerts": 1, "disturbed_machines": 1, "canary_after_fsync_seconds": 0.001}
+	r := Report{Steal: new(0.5), KernelAlerts: []string{"x"}, Disturbances: []Disturbance{{Machine: "w-1", State: "paused"}}, After: &Canary{Spin: time.Millisecond}}
+	want := map[string]float64{"steal": 0.5, "kernel_alerts": 1, "disturbed_machines": 1, "canary_after_spin_seconds": 0.001}
 	if diff := cmp.Diff(want, r.Figures()); diff != "" {
 		t.Error(diff)
 	}

@@ -14,7 +14,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,20 +38,14 @@ type Source struct {
 
 // Sample contains the counters of the machine at one time. Times are in seconds.
 type Sample struct {
-	Time       time.Time `json:"time"`
-	Total      *float64  `json:"total,omitempty"`      // time of all processors since the boot, also idle
-	Steal      *float64  `json:"steal,omitempty"`      // processor time that this computer's hypervisor gave to other machines, since the boot
-	Foreign    *float64  `json:"foreign,omitempty"`    // processor time of processes outside of the benchmark, since the first sample
-	Unseen     *float64  `json:"unseen,omitempty"`     // processor time of no visible process, since the first sample; can be slightly negative
-	Pressure   *float64  `json:"pressure,omitempty"`   // time during which a process waited for a processor, since the boot
-	SwapPages  *float64  `json:"swapPages,omitempty"`  // pages swapped in or out since the boot
-	Busy       *float64  `json:"busy,omitempty"`       // time of all processors in programs and in the kernel, since the boot
-	Periods    *float64  `json:"periods,omitempty"`    // CPU limit periods of the cgroups of this process and the machines, and of those above
-	Throttled  *float64  `json:"throttled,omitempty"`  // CPU limit periods in which the limit of such a cgroup stopped processes
-	Frequency  *float64  `json:"frequency,omitempty"`  // frequency of the fastest processor, as a share of its maximum
-	Messages   *float64  `json:"messages,omitempty"`   // warnings and errors of the kernel since the first sample
-	ClockWrong *bool     `json:"clockWrong,omitempty"` // the kernel's clock is not synchronised
-	Offset     *float64  `json:"offset,omitempty"`     // seconds by which the kernel still has to correct its clock
+	Time      time.Time `json:"time"`
+	Total     *float64  `json:"total,omitempty"`     // time of all processors since the boot, also idle
+	Steal     *float64  `json:"steal,omitempty"`     // processor time that this computer's hypervisor gave to other machines, since the boot
+	Foreign   *float64  `json:"foreign,omitempty"`   // processor time outside of the benchmark and the kernel, since the first sample
+	Pressure  *float64  `json:"pressure,omitempty"`  // time during which a process waited for a processor, since the boot
+	SwapPages *float64  `json:"swapPages,omitempty"` // pages swapped in or out since the boot
+	Busy      *float64  `json:"busy,omitempty"`      // time of all processors in programs and in the kernel, since the boot
+	Frequency *float64  `json:"frequency,omitempty"` // frequency of the fastest processor, as a share of its maximum
 	// Machines has the states of machines that do not run.
 	Machines map[string]string `json:"machines,omitempty"`
 }
@@ -63,9 +56,7 @@ type Sampler struct {
 	self      int
 	processes processes
 	kmsg      *kernelLog
-	throttle  []string
-	frequency [][2]string   // the files of the current and of the maximum frequency
-	clock     func(*Sample) // adds the state of the kernel's clock to a sample
+	frequency [][2]string // the files of the current and of the maximum frequency
 	buffer    []byte
 }
 
@@ -74,9 +65,8 @@ func NewSampler(source Source) *Sampler {
 	if source.Root == "" {
 		source.Root = "/"
 	}
-	s := &Sampler{source: source, self: os.Getpid(), clock: readClock, buffer: make([]byte, 64<<10)}
+	s := &Sampler{source: source, self: os.Getpid(), buffer: make([]byte, 64<<10)}
 	s.kmsg = openKernelLog(s.path("dev/kmsg"))
-	s.throttle = s.throttleFiles()
 	current, _ := filepath.Glob(s.path("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")) // the pattern is correct
 	for _, c := range current[:min(len(current), maxFrequencies)] {
 		s.frequency = append(s.frequency, [2]string{c, filepath.Join(filepath.Dir(c), "cpuinfo_max_freq")})
@@ -95,7 +85,7 @@ func (s *Sampler) Sample() Sample {
 	if busy, total, steal, ok := s.processorTime(); ok {
 		out.Total, out.Steal, out.Busy = &total, steal, new(busy/ticks)
 		if s.processes.update(s, busy) {
-			out.Foreign, out.Unseen = new(s.processes.foreign/ticks), new(s.processes.unseen/ticks)
+			out.Foreign = new(s.processes.foreign() / ticks)
 		}
 	}
 	if line, ok := lineOf(s.read(s.path("proc/pressure/cpu")), "some "); ok {
@@ -109,22 +99,14 @@ func (s *Sampler) Sample() Sample {
 	if okIn && okOut {
 		out.SwapPages = sum(number(in, 1), number(pages, 1))
 	}
-	for _, file := range s.throttle {
-		text := s.read(file)
-		periods, okPeriods := lineOf(text, "nr_periods ")
-		if line, ok := lineOf(text, "nr_throttled "); ok && okPeriods {
-			out.Periods, out.Throttled = sum(out.Periods, number(periods, 1)), sum(out.Throttled, number(line, 1))
-		}
-	}
 	for _, files := range s.frequency {
 		current, most := number(string(s.read(files[0])), 1), number(string(s.read(files[1])), 1)
 		if current != nil && most != nil && *most > 0 && (out.Frequency == nil || *out.Frequency < *current / *most) {
 			out.Frequency = new(*current / *most)
 		}
 	}
-	out.Messages = s.kmsg.count()
+	s.kmsg.read()
 	out.Machines = s.machineStates()
-	s.clock(&out)
 	return out
 }
 
@@ -150,23 +132,6 @@ func (s *Sampler) processorTime() (busy, total float64, steal *float64, ok bool)
 		}
 	}
 	return busy, total, steal, true
-}
-
-// throttleFiles returns the files in which the kernel counts how often a CPU limit stopped a cgroup. The cgroups are those of this process,
-// those of the machines' processes and threads, and all cgroups above.
-func (s *Sampler) throttleFiles() (files []string) {
-	pids := []int{s.self}
-	for _, pid := range s.source.Machines {
-		pids = append(pids, s.threads(pid)...) // libvirt limits each virtual processor in a cgroup of its own
-	}
-	for _, pid := range pids {
-		for _, file := range s.throttleFilesOf(pid) {
-			if _, ok := lineOf(s.read(file), "nr_throttled "); ok && !slices.Contains(files, file) {
-				files = append(files, file)
-			}
-		}
-	}
-	return files
 }
 
 // read returns the content of a file of /proc or /sys, or nil. The next call overwrites the content. read uses system calls directly:

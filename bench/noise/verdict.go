@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // The states of a trial by its noise, from the best to the worst.
@@ -21,7 +20,7 @@ const (
 // together. The cluster's machines run on this computer, so the benchmark itself causes most of the pressure. A trial with high pressure
 // is invalid only if also foreign processes exceed their limit, because then the foreign processes have competed with the benchmark.
 //
-// Throttling, a slow disk, a slow answer of a node, a low frequency, and a process that exceeded the memory of its cgroup make a trial
+// A low frequency, and a process that exceeded the memory of its cgroup make a trial
 // suspect, and never invalid: the benchmark itself can be their cause, and then a repetition would not help. Those of these values that
 // were not observed are ignored, because many computers do not have them.
 //
@@ -31,21 +30,11 @@ type Thresholds struct {
 	ForeignCPU float64 `json:"foreignCpu"`     // processor time of processes outside of the benchmark, of all processor time
 	PSICPU     float64 `json:"psiCpu"`         // time in which a process waited for a processor, of the duration of the trial
 	Canary     float64 `json:"canary"`         // share by which a fixed computation took longer than in the reference
-	Throttled  float64 `json:"throttled"`      // share of the CPU limit periods in which a limit stopped nixbench or a machine
 	SwapPages  float64 `json:"swapPages"`      // pages per second that were swapped in or out
 	Kernel     float64 `json:"kernelMessages"` // number of messages of the kernel about memory, tasks that hang, and the hardware
-	Fsync      float64 `json:"fsync"`          // share by which a write to the disk took longer than in the reference
-	RoundTrip  float64 `json:"roundTrip"`      // share by which a request to a node took longer than in the reference
-	Clock      float64 `json:"clock"`          // seconds by which the clock was set, or by which the clock was wrong
+	Clock      float64 `json:"clock"`          // seconds by which the clock was set
 	Frequency  float64 `json:"frequency"`      // the lowest share of the maximum frequency of a processor when the processors were busy
 }
-
-// A write or a request counts as slow only if it took longer than in the reference by at least this time, because short times
-// vary much.
-const (
-	leastFsync     = 20 * time.Millisecond
-	leastRoundTrip = 5 * time.Millisecond
-)
 
 // Verdict is whether a trial was disturbed, and why.
 type Verdict struct {
@@ -77,10 +66,6 @@ func (t Thresholds) Judge(r Report) Verdict {
 	foreign := exceeds(r.ForeignCPU, t.ForeignCPU, "the processor time of foreign processes")
 	if foreign {
 		v.add(Invalid, "foreign processes used %s of the processors (limit: %s)%s", percent(*r.ForeignCPU), percent(t.ForeignCPU), names(r.Foreign))
-	}
-	if r.UnseenCPU != nil && t.ForeignCPU >= 0 && *r.UnseenCPU > t.ForeignCPU {
-		v.add(Suspect, "processes that were not visible, or ran only briefly, used %s of the processors (limit: %s)",
-			percent(*r.UnseenCPU), percent(t.ForeignCPU))
 	}
 	if exceeds(r.PSICPU, t.PSICPU, "the pressure on the processors") {
 		state, text := Suspect, "the benchmark itself can be the cause"
@@ -116,13 +101,10 @@ func (r Report) Slowdown() *float64 {
 	return new(*r.SpinRatio - 1)
 }
 
-// judgeSystem compares swapping, the clock, kernel messages, and the canary's disk write and round trip with the thresholds. It adds the
+// judgeSystem compares swapping, the clock and kernel messages with the thresholds. It adds the
 // reasons to v.
 func (t Thresholds) judgeSystem(r Report, v *Verdict) {
 	above := func(value *float64, limit float64) bool { return value != nil && limit >= 0 && *value > limit }
-	if above(r.Throttled, t.Throttled) {
-		v.add(Suspect, "limits of cgroups stopped nixbench or a machine in %s of their periods (limit: %s)", percent(*r.Throttled), percent(t.Throttled))
-	}
 	if above(r.SwapPages, t.SwapPages) {
 		v.add(Invalid, "%.0f pages per second were swapped in or out (limit: %.0f)", *r.SwapPages, t.SwapPages)
 	}
@@ -138,20 +120,8 @@ func (t Thresholds) judgeSystem(r Report, v *Verdict) {
 	if above(r.ClockStep, t.Clock) {
 		v.add(Invalid, "the clock of this computer was set by %.3g s (limit: %.3g s)", *r.ClockStep, t.Clock)
 	}
-	if above(r.ClockOffset, t.Clock) {
-		v.add(Suspect, "the kernel corrected its clock by up to %.3g s (limit: %.3g s)", *r.ClockOffset, t.Clock)
-	}
 	if r.FrequencyBusy != nil && t.Frequency >= 0 && *r.FrequencyBusy < t.Frequency {
 		v.add(Suspect, "the fastest processor had %s of its maximum frequency while the processors were busy (limit: %s)", percent(*r.FrequencyBusy), percent(t.Frequency))
-	}
-	if r.Reference == nil {
-		return
-	}
-	if s := slowest(*r.Reference, func(c Canary) time.Duration { return c.Fsync }, r.Before, r.After); s.exceeds(t.Fsync, leastFsync) {
-		v.add(Suspect, "a write to the disk of this computer took %s (limit: %s longer)", s, percent(t.Fsync))
-	}
-	if s := slowest(*r.Reference, func(c Canary) time.Duration { return c.RoundTrip }, r.Before, r.After); s.exceeds(t.RoundTrip, leastRoundTrip) {
-		v.add(Suspect, "a request to a node took %s (limit: %s longer)", s, percent(t.RoundTrip))
 	}
 }
 

@@ -2,9 +2,12 @@ package page
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/stats"
@@ -16,21 +19,14 @@ var MainMetrics = []string{"throughput", "bind_rate", "makespan", "wait_p50", "w
 
 // analysis contains everything that is computed from the trials of a sweep. The page and the text summary use it.
 type analysis struct {
-	cells   []stats.Group // all trials that count, in the order of the cells
-	base    []stats.Sample
-	all     []Trial  // all trials in the order of their cells; the trials of a cell in the order of time
-	metrics []string // names of the metrics that are drawn and compared, and that at least one trial has
-	factors []factor // factors with several levels, without the factor repeat
-	ratios  []ratio  // comparisons of the levels of factors
-	floor   []ratio  // the noise floor: comparisons of trials with equal settings
-	kind    string   // what floor compares: floorCells, floorBlocks, or an empty string if nothing
+	cells   []stats.Group     // all trials that count, in the order of the cells; equal cells are one
+	all     []Trial           // all trials in the order of their cells; the trials of a cell in the order of time
+	same    map[string]string // the factors with one level, which names of cells leave out
+	metrics []string          // names of the metrics that are drawn and compared, and that at least one trial has: the primary ones first
+	factors []factor          // factors with several levels, without the factor repeat
+	ratios  []Ratio           // comparisons of the levels of factors
+	floor   []Ratio           // the noise floor: comparisons of equal cells, which differ only in the factor repeat
 }
-
-// Values of analysis.kind: what the noise floor compares.
-const (
-	floorCells  = "cells"  // the noise floor compares equal cells, which differ only in the factor repeat
-	floorBlocks = "blocks" // the noise floor compares one half of the blocks of each cell with the other half
-)
 
 // factor is a factor with several levels.
 type factor struct {
@@ -39,52 +35,80 @@ type factor struct {
 	numbers []float64 // values of the levels, if all of them are numbers; the levels are then sorted
 }
 
-// ratio is a comparison of two levels of a factor, in one metric.
-type ratio struct {
-	factor string
-	a, b   string // the two levels; the ratio is the median of a divided by the median of b
-	cell   map[string]string
-	stats.Comparison
-}
+// Kinds of comparisons. The comparison of a claim is tested alone. The primary comparisons, and the exploratory ones, are corrected for their
+// number.
+const (
+	ofClaim     = "claim"
+	primary     = "primary"
+	exploratory = "exploratory"
+)
 
-// analyse computes the medians, the comparisons and the noise floor of a sweep from its trials.
+// analyse computes the means, the comparisons and the noise floor of a sweep from its trials.
 func analyse(in Input) analysis {
 	a := analysis{all: sortTrials(in)}
-	var samples []stats.Sample
+	var samples, base []stats.Sample
 	for _, t := range a.all {
 		if t.Verdict != bench.Invalid {
 			samples = append(samples, t.Sample)
+			t.Sample.Cell = without(t.Cell, bench.RepeatFactor)
+			base = append(base, t.Sample)
 		}
 	}
-	a.cells = stats.GroupBy(samples)
-	a.metrics = presentMetrics(samples)
-	a.base = a.splitRepeats(samples)
-	if len(a.floor) == 0 {
-		a.splitBlocks()
-	}
-	a.factors = findFactors(a.base)
+	a.cells = stats.GroupBy(base)
+	a.metrics = presentMetrics(samples, in.Metrics)
+	a.factors, a.same = findFactors(base)
 	for _, f := range a.factors {
 		// Do not compare workloads with each other: such a difference says nothing about a scheduler. Each additional comparison
 		// also makes the correction for their number stricter, so that fewer answers are clear.
 		if f.name != bench.WorkloadFactor {
-			a.compareLevels(f)
+			a.compareLevels(f, base)
 		}
 	}
-	correct(a.ratios)
-	correct(a.floor) // correct the ratios of the noise floor separately: more ratios in one correction make clear answers rarer
-	if a.kind == floorBlocks {
-		explainHalves(a.floor)
+	a.compareRepeats(samples)
+	var families [2][]*stats.Comparison
+	for i := range a.ratios {
+		r := &a.ratios[i]
+		switch {
+		case r.answerOfClaim(in.Claims):
+			r.Kind = ofClaim
+		case slices.Contains(in.Metrics, r.Metric):
+			r.Kind = primary
+			families[0] = append(families[0], &r.Comparison)
+		default:
+			r.Kind = exploratory
+			families[1] = append(families[1], &r.Comparison)
+		}
+	}
+	var floor []*stats.Comparison
+	for i := range a.floor {
+		floor = append(floor, &a.floor[i].Comparison)
+	}
+	for _, family := range [][]*stats.Comparison{families[0], families[1], floor} {
+		stats.Holm(family, in.Level)
 	}
 	return a
 }
 
-// correct applies the Holm correction for the number of comparisons to all ratios.
-func correct(ratios []ratio) {
-	var all []*stats.Comparison
-	for i := range ratios {
-		all = append(all, &ratios[i].Comparison)
+// answerOfClaim sets the answer to the verdict of the claim that is about this comparison. It returns false if there is no such claim.
+func (r *Ratio) answerOfClaim(claims []stats.ClaimResult) bool {
+	for _, c := range claims {
+		for _, part := range c.Parts {
+			if maps.Equal(part.Cell, r.Cell) && c.Claim.Covers(r.Metric, r.Factor, r.A, r.B, r.Cell) {
+				r.Answer, r.P = fmt.Sprintf("%s (claim %s)", part.Verdict, c.Name), part.P
+				return true
+			}
+		}
 	}
-	stats.Holm(all)
+	return false
+}
+
+// CountComparisons returns the number of comparisons of a metric that a sweep with these cells has.
+func CountComparisons(cells []map[string]string) int {
+	in := Input{Cells: cells}
+	for _, c := range cells {
+		in.Trials = append(in.Trials, Trial{Sample: stats.Sample{Cell: c, Metrics: map[string]float64{MainMetrics[0]: 1}}})
+	}
+	return len(analyse(in).ratios)
 }
 
 // sortTrials sorts trials by the order of the cells, and the trials of a cell by time.
@@ -104,42 +128,36 @@ func sortTrials(in Input) []Trial {
 	return out
 }
 
-// presentMetrics returns those of the MainMetrics that at least one sample has.
-func presentMetrics(samples []stats.Sample) []string {
+// presentMetrics returns the primary metrics, and then the other MainMetrics, that at least one sample has.
+func presentMetrics(samples []stats.Sample, primary []string) []string {
 	var out []string
-	for _, m := range MainMetrics {
-		if slices.ContainsFunc(samples, func(s stats.Sample) bool { _, have := s.Metrics[m]; return have || s.Incomplete && m == "makespan" }) {
+	for _, m := range slices.Concat(primary, MainMetrics) {
+		if !slices.Contains(out, m) && slices.ContainsFunc(samples, func(s stats.Sample) bool { _, have := s.Metrics[m]; return have || s.Incomplete && m == "makespan" }) {
 			out = append(out, m)
 		}
 	}
 	return out
 }
 
-// splitRepeats returns the samples of the first one of each set of equal cells. It compares the other cells of the set with the first one.
-func (a *analysis) splitRepeats(samples []stats.Sample) []stats.Sample {
-	var base []stats.Sample
+// compareRepeats compares the cells that differ only in the factor repeat.
+func (a *analysis) compareRepeats(samples []stats.Sample) {
 	for _, g := range stats.GroupBy(samples, bench.RepeatFactor) {
 		repeats := stats.GroupBy(g.Samples)
-		for _, s := range repeats[0].Samples {
-			s.Cell = maps.Clone(s.Cell)
-			delete(s.Cell, bench.RepeatFactor)
-			base = append(base, s)
-		}
 		for _, r := range repeats[1:] {
 			for _, m := range a.metrics {
 				if c, ok := stats.Ratio(r.Samples, repeats[0].Samples, m); ok {
-					a.kind = floorCells
-					a.floor = append(a.floor, ratio{factor: bench.RepeatFactor, a: r.Cell[bench.RepeatFactor], b: repeats[0].Cell[bench.RepeatFactor], cell: g.Cell, Comparison: c})
+					a.floor = append(a.floor, Ratio{Factor: bench.RepeatFactor, A: r.Cell[bench.RepeatFactor], B: repeats[0].Cell[bench.RepeatFactor], Cell: g.Cell, Comparison: c})
 				}
 			}
 		}
 	}
-	return base
 }
 
-// findFactors returns the factors that have several levels, sorted by name. The levels of a factor are in the order of the cells.
-func findFactors(samples []stats.Sample) []factor {
+// findFactors returns the factors that have several levels, sorted by name, and the levels of the other factors. The levels of a factor are
+// in the order of the cells.
+func findFactors(samples []stats.Sample) (out []factor, same map[string]string) {
 	levels := map[string][]string{}
+	same = map[string]string{}
 	for _, s := range samples {
 		for f, l := range s.Cell {
 			if !slices.Contains(levels[f], l) {
@@ -147,10 +165,10 @@ func findFactors(samples []stats.Sample) []factor {
 			}
 		}
 	}
-	var out []factor
 	for _, name := range slices.Sorted(maps.Keys(levels)) {
 		f := factor{name: name, levels: levels[name]}
 		if len(f.levels) < 2 {
+			same[name] = f.levels[0]
 			continue
 		}
 		number := map[string]float64{}
@@ -167,13 +185,13 @@ func findFactors(samples []stats.Sample) []factor {
 		}
 		out = append(out, f)
 	}
-	return out
+	return out, same
 }
 
 // compareLevels compares each level of a factor with all earlier levels. If the levels are numbers, it compares only neighbours.
-func (a *analysis) compareLevels(f factor) {
+func (a *analysis) compareLevels(f factor, samples []stats.Sample) {
 	for _, m := range a.metrics {
-		for _, g := range stats.GroupBy(a.base, f.name) {
+		for _, g := range stats.GroupBy(samples, f.name) {
 			for i := range f.levels {
 				first := 0
 				if f.numbers != nil {
@@ -182,12 +200,65 @@ func (a *analysis) compareLevels(f factor) {
 				for k := first; k < i; k++ {
 					c, ok := stats.Ratio(stats.Select(g.Samples, f.name, f.levels[i]), stats.Select(g.Samples, f.name, f.levels[k]), m)
 					if ok {
-						a.ratios = append(a.ratios, ratio{factor: f.name, a: f.levels[i], b: f.levels[k], cell: g.Cell, Comparison: c})
+						a.ratios = append(a.ratios, Ratio{Factor: f.name, A: f.levels[i], B: f.levels[k], Cell: g.Cell, Comparison: c})
 					}
 				}
 			}
 		}
 	}
+}
+
+// name returns the name of a cell, without the factors that have one level: the levels of schedulers and workloads, and the other factors
+// with their levels, such as "slurm null node.count=4". Names of factors are without "roles.".
+func (a analysis) name(cell map[string]string) string {
+	var first, others []string
+	for _, f := range slices.Sorted(maps.Keys(cell)) {
+		switch _, constant := a.same[f]; {
+		case constant:
+		case f == bench.WorkloadFactor || f == "scheduler":
+			first = append(first, cell[f])
+		default:
+			others = append(others, nameLevel(f, cell[f]))
+		}
+	}
+	return cmp.Or(strings.Join(append(first, others...), " "), "all")
+}
+
+// nameInWorkload returns the name of a cell without its workload, and without the level of the factor repeat.
+func (a analysis) nameInWorkload(cell map[string]string) string {
+	return a.name(without(cell, bench.WorkloadFactor, bench.RepeatFactor))
+}
+
+// where returns the name of a cell, or an empty text if the cell has no factors with several levels.
+func (a analysis) where(cell map[string]string) string {
+	if name := a.name(cell); name != "all" {
+		return name
+	}
+	return ""
+}
+
+func nameLevel(factor, level string) string {
+	return strings.TrimPrefix(factor, "roles.") + "=" + level
+}
+
+// nameTrial returns the name of the cell of a trial, with the level of the factor repeat.
+func (a analysis) nameTrial(t Trial) string {
+	if r, have := t.Cell[bench.RepeatFactor]; have {
+		return a.name(without(t.Cell, bench.RepeatFactor)) + " " + nameLevel(bench.RepeatFactor, r)
+	}
+	return a.name(t.Cell)
+}
+
+// noiseOf returns the standard deviation of a trial's result from one block to another, as a share, from all comparisons of a metric. It
+// returns NaN if it is unknown.
+func (a analysis) noiseOf(metric string) float64 {
+	sum, n := 0.0, 0.0
+	for _, r := range a.ratios {
+		if v := r.Noise(); r.Metric == metric && !math.IsNaN(v) {
+			sum, n = sum+v*v, n+1
+		}
+	}
+	return math.Sqrt(sum / n)
 }
 
 // describe returns the unit and the description of a metric. Both are empty for a metric that is not in trial.Metrics, such as a
@@ -199,4 +270,13 @@ func describe(metric string) trial.Metric {
 		}
 	}
 	return trial.Metric{Name: metric}
+}
+
+// without returns a copy of a cell without these factors.
+func without(cell map[string]string, factors ...string) map[string]string {
+	out := maps.Clone(cell)
+	for _, f := range factors {
+		delete(out, f)
+	}
+	return out
 }

@@ -17,25 +17,36 @@ import (
 // curve is a line of many points in the drawing area of a plot. Its points are in thousandths of the area.
 type curve struct{ Class, Points, Title string }
 
-// maxSteps is the maximum number of steps of a curve that rises at each of many values, such as the end times of jobs.
-const maxSteps = 150
+// change is a change of a value at a time.
+type change struct{ at, by float64 }
 
-// steps returns the points of a curve that rises by one at each of the sorted values, and then continues to the right border of the area.
-// x maps a value to a horizontal position. total is the number of values with which the curve would reach the top of the area.
-func steps(values []float64, total float64, x func(float64) float64) string {
+// maxSteps is the maximum number of steps of a curve that changes at many times, such as the starts of jobs.
+const maxSteps = 200
+
+// addCurve adds a curve that begins at 0 and changes by the changes, and returns its largest value. x maps a time to a position on the
+// horizontal axis, and top is the value at the top of the area.
+func (p *plot) addCurve(s series, title string, changes []change, x scale, top float64) (largest float64) {
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
+	x.begin, x.end = 0, 1000
 	var b strings.Builder
-	height := 1000.0
+	value, height := 0.0, 1000.0
 	add := func(at, y float64) { fmt.Fprintf(&b, "%s,%s ", formatPoint(at), formatPoint(y)) }
-	count := min(len(values), maxSteps)
-	for i := range count {
-		n := (i + 1) * len(values) / count // the number of values that are drawn up to this step
-		at := x(values[n-1])
+	every := max((len(changes)+maxSteps-1)/maxSteps, 1)
+	for i, c := range changes {
+		value += c.by
+		largest = max(largest, value)
+		if (i+1)%every != 0 && i != len(changes)-1 {
+			continue
+		}
+		at := x.position(max(c.at, x.from))
 		add(at, height)
-		height = 1000 * (1 - float64(n)/total)
+		height = 1000 * (1 - value/top)
 		add(at, height)
+		p.Data = append(p.Data, []string{s.Name, fmt.Sprint(c.at), fmt.Sprint(value)})
 	}
 	add(1000, height)
-	return strings.TrimSpace(b.String())
+	p.Curves = append(p.Curves, curve{s.Class, strings.TrimSpace(b.String()), title})
+	return largest
 }
 
 func formatPoint(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
@@ -59,168 +70,209 @@ func byWorkload(groups []stats.Group) [][]stats.Group {
 func (a analysis) timesOf(cell map[string]string) []Trial {
 	var out []Trial
 	for _, t := range a.all {
-		if t.Verdict != bench.Invalid && t.Times != nil && t.Times.Jobs > 0 && stats.Name(t.Cell) == stats.Name(cell) {
+		if t.Verdict != bench.Invalid && t.Times != nil && t.Times.Jobs > 0 && stats.Name(without(t.Cell, bench.RepeatFactor)) == stats.Name(cell) {
 			out = append(out, t)
 		}
 	}
 	return out
 }
 
-// timeList is one of the lists of times of a trial's jobs.
-type timeList struct {
-	name string
-	of   func(*trial.Times) []float64
-}
-
-// stages are the curves in the progress drawing of a trial: jobs created, bound and finished.
-var stages = []timeList{
-	{"created", func(t *trial.Times) []float64 { return t.Created }},
-	{"bound", func(t *trial.Times) []float64 { return t.Bound }},
-	{"finished", func(t *trial.Times) []float64 { return t.Finished }},
-}
-
-func stageSeries() []series {
-	var names []string
-	for _, s := range stages {
-		names = append(names, s.name)
-	}
-	return makeSeries(names)
-}
-
-// plotProgress draws how many jobs were created, bound and finished over time, in the trial of each cell with the median throughput. The cells
-// of a workload have the same axes.
-func (a analysis) plotProgress() []plot {
-	names := stageSeries()
-	var out []plot
-	for _, cells := range byWorkload(a.cells) {
-		var chosen []Trial
-		last, jobs := 0.0, 0
-		for _, g := range cells {
-			trials := a.timesOf(g.Cell)
-			if len(trials) == 0 {
-				continue
-			}
-			slices.SortStableFunc(trials, func(a, b Trial) int { return cmp.Compare(a.Metrics["throughput"], b.Metrics["throughput"]) })
-			t := trials[(len(trials)-1)/2]
-			chosen = append(chosen, t)
-			jobs = max(jobs, t.Times.Jobs)
-			for _, s := range stages {
-				for _, v := range s.of(t.Times) {
-					last = max(last, v)
+// typicalTrials returns, for each of the cells, the trial with the median throughput, if it has a trial whose jobs have known times. It also
+// returns the time of the last event of these trials.
+func (a analysis) typicalTrials(cells []stats.Group) (out []Trial, last float64) {
+	for _, g := range cells {
+		trials := a.timesOf(g.Cell)
+		if len(trials) == 0 {
+			continue
+		}
+		slices.SortStableFunc(trials, func(a, b Trial) int { return cmp.Compare(a.Metrics["throughput"], b.Metrics["throughput"]) })
+		t := trials[(len(trials)-1)/2]
+		out = append(out, t)
+		for _, s := range t.Times.Spans {
+			for _, at := range []float64{s.Submit, s.Start, s.End} {
+				if !math.IsInf(at, 0) {
+					last = max(last, at)
 				}
 			}
 		}
-		for _, t := range chosen {
-			out = append(out, drawProgress(t, last, jobs, names))
-		}
 	}
-	return out
-}
-
-// drawProgress draws the curves in stages for one trial. The time axis ends after `last` seconds. The vertical axis ends at the number
-// jobs.
-func drawProgress(t Trial, last float64, jobs int, names []series) plot {
-	p := plot{Title: nameCell(t.Cell), Unit: fmt.Sprintf("jobs, trial %d in block %d", t.Order, t.Block), XName: "time"}
-	y, ticks := heights(0, float64(jobs))
-	p.YTicks = ticks
-	if last <= 0 {
+	if last == 0 {
 		last = 1
 	}
+	return out, last
+}
+
+// newTimePlot returns a drawing whose horizontal axis is the time until `last`.
+func newTimePlot(title, unit string, last float64) (plot, scale) {
+	p := plot{Title: title, Unit: unit, XName: "time"}
 	x := scale{from: 0, to: last, begin: left, end: right}
 	step := roundStep(last, 5)
 	for i := 0.0; i*step <= last; i++ {
 		p.XTicks = append(p.XTicks, frame.Tick{At: x.at(i * step), Anchor: "middle", Text: formatTick(i*step) + " s"})
 	}
-	area := scale{from: 0, to: last, begin: 0, end: 1000}
-	for i, s := range stages {
-		values := s.of(t.Times)
-		if len(values) > 0 {
-			p.Curves = append(p.Curves, curve{
-				names[i].Class, steps(values, y.to, func(v float64) float64 { return max(area.position(v), 0) }),
-				fmt.Sprintf("%s: %d of %d jobs, the last after %s s", s.name, len(values), t.Times.Jobs, formatNumber(values[len(values)-1])),
-			})
-		}
+	return p, x
+}
+
+// plotLoad draws the length of the queue and the utilisation over time, for the typical trial of each of the cells, which have one workload.
+func (a analysis) plotLoad(cells []stats.Group, names []series) []plot {
+	trials, last := a.typicalTrials(cells)
+	if len(trials) == 0 {
+		return nil
 	}
-	return p
-}
-
-// distributions are the times of jobs whose distribution is drawn.
-var distributions = []timeList{
-	{"wait", func(t *trial.Times) []float64 { return t.Wait }},
-	{"schedule", func(t *trial.Times) []float64 { return t.Schedule }},
-}
-
-// plotDistribution draws, for each cell and each time, the share of the jobs whose time (such as the wait) was at most this time. It uses
-// the jobs of all trials that count. A job without such a time also counts among all jobs, so that the curve of its cell ends below 100
-// %.
-func (a analysis) plotDistribution(name string, of func(*trial.Times) []float64, names []series) []plot {
-	var out []plot
-	workloads := byWorkload(a.cells)
-	for _, cells := range workloads {
-		values, jobs := make([][]float64, len(cells)), make([]int, len(cells))
-		low, high := math.Inf(1), 0.0
-		for i, g := range cells {
-			for _, t := range a.timesOf(g.Cell) {
-				values[i] = append(values[i], of(t.Times)...)
-				jobs[i] += t.Times.Jobs
-			}
-			slices.Sort(values[i])
-			for _, v := range values[i] {
-				if v > 0 {
-					low, high = min(low, v), max(high, v)
+	queue, x := newTimePlot("jobs that wait", "", last)
+	busy, _ := newTimePlot("processors in use", "%", last)
+	queues, uses := make([][]change, len(trials)), make([][]change, len(trials))
+	most, busiest := 1.0, 100.0
+	for i, t := range trials {
+		for _, s := range t.Times.Spans {
+			queues[i] = append(queues[i], change{s.Submit, 1})
+			share := 100 * float64(s.CPUs) / float64(max(t.CPUs, 1))
+			switch {
+			case !math.IsInf(s.Start, 0):
+				queues[i] = append(queues[i], change{s.Start, -1})
+				uses[i] = append(uses[i], change{s.Start, share})
+				if !math.IsInf(s.End, 0) {
+					uses[i] = append(uses[i], change{s.End, -share})
 				}
+			case !math.IsInf(s.End, 0): // the job was refused
+				queues[i] = append(queues[i], change{s.End, -1})
 			}
 		}
-		if high == 0 { // nothing to draw: a logarithmic axis needs a value greater than 0
-			continue
+		most = max(most, new(plot).addCurve(series{}, "", queues[i], x, 1))
+		busiest = max(busiest, new(plot).addCurve(series{}, "", uses[i], x, 1))
+	}
+	out := []*plot{&queue, &busy}
+	for k, p := range out {
+		p.Data = [][]string{{"series", "seconds", p.Title}}
+		all, highest := queues, most
+		if k == 1 {
+			all, highest = uses, busiest
 		}
-		p := plot{Title: name, Unit: "% of the jobs", XName: name}
-		if w := cells[0].Cell[bench.WorkloadFactor]; len(workloads) > 1 {
-			p.Title += ", " + bench.WorkloadFactor + "=" + w
-		}
-		x, ticks := decades(low, high, left, right)
-		p.XTicks, p.Columns = ticks, true
-		y, _ := heights(0, 100)
-		for _, share := range []float64{0, 25, 50, 75, 90, 100} {
-			p.YTicks = append(p.YTicks, frame.Tick{At: y.at(share), Text: formatTick(share)})
-		}
-		area := x
-		area.begin, area.end = 0, 1000
-		for i, g := range cells {
-			if len(values[i]) == 0 {
+		var y scale
+		y, p.YTicks = heights(0, highest)
+		for i, t := range trials {
+			if k == 1 && t.CPUs == 0 {
 				continue
 			}
-			at := func(v float64) float64 { return area.position(max(v, area.from)) }
-			p.Curves = append(p.Curves, curve{
-				classOf(names, nameCell(g.Cell)), steps(values[i], float64(jobs[i])*y.to/100, at),
-				fmt.Sprintf("%s: %d of %d jobs, median %s s", nameCell(g.Cell), len(values[i]), jobs[i], formatNumber(stats.MedianOf(values[i]))),
-			})
+			name := a.nameInWorkload(t.Cell)
+			s := series{name, classOf(names, name)}
+			p.Legend = append(p.Legend, s)
+			p.addCurve(s, fmt.Sprintf("%s, trial %d", name, t.Order), all[i], x, y.to)
+		}
+	}
+	if len(busy.Curves) == 0 {
+		return []plot{queue}
+	}
+	return []plot{queue, busy}
+}
+
+// maxBars is the maximum number of jobs in a Gantt chart.
+const maxBars = 100
+
+// plotGantt draws when the jobs of the typical trial of each cell waited and ran.
+func (a analysis) plotGantt(cells []stats.Group) (out []plot) {
+	trials, last := a.typicalTrials(cells)
+	for _, t := range trials {
+		every := (len(t.Times.Spans) + maxBars - 1) / maxBars
+		unit := fmt.Sprintf("%d jobs, trial %d", t.Times.Jobs, t.Order)
+		if every > 1 {
+			unit += fmt.Sprintf(", one of %d is drawn", every)
+		}
+		p, x := newTimePlot(a.nameInWorkload(t.Cell), unit, last)
+		p.Data = [][]string{{"job", "submitted", "started", "ended"}}
+		p.Legend = []series{{"waits", "waits"}, {"runs", "runs"}}
+		height := float64(bottom-top) / math.Ceil(float64(len(t.Times.Spans))/float64(every))
+		for i := 0; i < len(t.Times.Spans); i += every {
+			s := t.Times.Spans[i]
+			y := top + height*float64(i/every)
+			start, end := min(s.Start, s.End, last), min(s.End, last)
+			title := fmt.Sprintf("%s: waits %s s", s.Job, formatNumber(start-s.Submit))
+			add := func(from, to float64, class string) {
+				p.Bars = append(p.Bars, bar{x.at(from), percent(y), percent(max(x.position(to)-x.position(from), 0.15)), percent(0.8 * height), class, title})
+			}
+			add(s.Submit, start, "waits")
+			if start < end || start == s.Start {
+				title = fmt.Sprintf("%s: runs %s s", s.Job, formatNumber(end-start))
+				add(start, end, "runs")
+			}
+			p.Data = append(p.Data, []string{s.Job, fmt.Sprint(s.Submit), fmt.Sprint(s.Start), fmt.Sprint(s.End)})
 		}
 		out = append(out, p)
 	}
 	return out
 }
 
-// decades returns a logarithmic scale with its ticks. The scale contains the values low and high, and has the positions begin to end. low
-// must be above 0. The first and the last value of the scale have the form 1, 2 or 5 times a power of ten.
+// distributions are the times of jobs whose distribution is drawn.
+var distributions = []struct {
+	name string
+	of   func(*trial.Times) []float64
+}{
+	{"wait", func(t *trial.Times) []float64 { return t.Wait }},
+	{"schedule", func(t *trial.Times) []float64 { return t.Schedule }},
+}
+
+// plotDistribution draws, for each of the cells with one workload and each time, the share of the jobs whose time (such as the wait) was at
+// most this time. It uses the jobs of all trials that count. A job without such a time also counts among all jobs, so that the curve of its
+// cell ends below 100 %.
+func (a analysis) plotDistribution(cells []stats.Group, name string, of func(*trial.Times) []float64, names []series) (p plot, ok bool) {
+	values, jobs := make([][]float64, len(cells)), make([]int, len(cells))
+	low, high := math.Inf(1), 0.0
+	for i, g := range cells {
+		for _, t := range a.timesOf(g.Cell) {
+			values[i] = append(values[i], of(t.Times)...)
+			jobs[i] += t.Times.Jobs
+		}
+		slices.Sort(values[i])
+		for _, v := range values[i] {
+			if v > 0 {
+				low, high = min(low, v), max(high, v)
+			}
+		}
+	}
+	if high == 0 { // nothing to draw: a logarithmic axis needs a value greater than 0
+		return p, false
+	}
+	p = plot{Title: name, Unit: "% of the jobs", XName: name, Columns: true, Data: [][]string{{"series", "seconds", "% of the jobs"}}}
+	var x scale
+	x, p.XTicks = decades(low, high, left, right)
+	y, _ := heights(0, 100)
+	for _, share := range []float64{0, 25, 50, 75, 90, 100} {
+		p.YTicks = append(p.YTicks, frame.Tick{At: y.at(share), Text: formatTick(share)})
+	}
+	for i, g := range cells {
+		if len(values[i]) == 0 {
+			continue
+		}
+		var changes []change
+		for _, v := range values[i] {
+			changes = append(changes, change{v, 100 / float64(jobs[i])})
+		}
+		s := series{a.nameInWorkload(g.Cell), classOf(names, a.nameInWorkload(g.Cell))}
+		p.Legend = append(p.Legend, s)
+		title := fmt.Sprintf("%s: %d of %d jobs, median %s s", s.Name, len(values[i]), jobs[i], formatNumber(values[i][(len(values[i])-1)/2]))
+		p.addCurve(s, title, changes, x, y.to)
+	}
+	return p, true
+}
+
+// decades returns a logarithmic scale with its ticks, which are powers of ten. The scale contains the values low and high, which are above 0,
+// and has the positions begin to end.
 func decades(low, high, begin, end float64) (scale, []frame.Tick) {
-	from, to := roundDown(low), roundUp(high)
-	if from == to {
-		to = roundUp(2 * high)
+	first, last := math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
+	if first == last {
+		last++
 	}
-	s := scale{from: from, to: to, begin: begin, end: end, log: true}
-	first, last := math.Ceil(math.Log10(from)-1e-9), math.Floor(math.Log10(to)+1e-9)
-	step := max(math.Ceil((last-first)/6), 1)
-	var values []float64
-	for e := first; e <= last; e += step {
-		values = append(values, math.Pow(10, e))
-	}
-	if len(values) < 2 {
-		values = slices.Compact(slices.Sorted(slices.Values(append(values, from, to))))
-	}
+	s := scale{from: math.Pow(10, first), to: math.Pow(10, last), begin: begin, end: end, log: true}
 	var ticks []frame.Tick
-	for _, v := range values {
-		ticks = append(ticks, frame.Tick{At: s.at(v), Anchor: anchor(v, from, to), Text: formatTick(v) + " s"})
+	for e := first; e <= last; e += max(math.Ceil((last-first)/6), 1) {
+		tick := frame.Tick{At: s.at(math.Pow(10, e)), Anchor: "middle", Text: formatTick(math.Pow(10, e)) + " s"}
+		switch e {
+		case first:
+			tick.Anchor = "start"
+		case last:
+			tick.Anchor = "end"
+		}
+		ticks = append(ticks, tick)
 	}
 	return s, ticks
 }
@@ -234,15 +286,4 @@ func roundUp(v float64) float64 {
 		}
 	}
 	return 10 * power
-}
-
-// roundDown returns the largest number of the form 1, 2 or 5 times a power of ten that is at most v.
-func roundDown(v float64) float64 {
-	power := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, f := range []float64{5, 2} {
-		if f*power <= v {
-			return f * power
-		}
-	}
-	return power
 }

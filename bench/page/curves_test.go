@@ -3,28 +3,34 @@ package page
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
+	"maps"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/bench"
-	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 )
 
-func TestSteps(t *testing.T) {
-	x := func(v float64) float64 { return 100 * v }
-	if got, want := steps([]float64{1, 1, 3}, 4, x), "100.0,1000.0 100.0,750.0 100.0,750.0 100.0,500.0 300.0,500.0 300.0,250.0 1000.0,250.0"; got != want {
+func TestCurve(t *testing.T) {
+	x := scale{from: 0, to: 10, begin: left, end: right}
+	var p plot
+	if most := p.addCurve(series{Name: "s"}, "", []change{{3, -1}, {1, 1}, {1, 1}}, x, 4); most != 2 {
+		t.Errorf("the largest value is %v", most)
+	}
+	if got, want := p.Curves[0].Points, "100.0,1000.0 100.0,750.0 100.0,750.0 100.0,500.0 300.0,500.0 300.0,750.0 1000.0,750.0"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	var many []float64
+	var many []change
 	for i := range 100 * maxSteps {
-		many = append(many, float64(i))
+		many = append(many, change{float64(i) / (10 * maxSteps), 1})
 	}
-	points := strings.Fields(steps(many, float64(len(many)), func(v float64) float64 { return v }))
+	p.addCurve(series{}, "", many, x, float64(len(many)))
+	points := strings.Fields(p.Curves[1].Points)
 	if len(points) != 2*maxSteps+1 || !strings.HasSuffix(points[len(points)-1], ",0.0") || !strings.HasSuffix(points[1], fmt.Sprintf(",%.1f", 1000-1000.0/maxSteps)) {
 		t.Errorf("%d points: %s to %s", len(points), points[:3], points[len(points)-2:])
 	}
@@ -35,8 +41,8 @@ func TestDecades(t *testing.T) {
 		low, high float64
 		want      string
 	}{
-		{0.003, 12, "0.01 s middle, 0.1 s middle, 1 s middle, 10 s middle"}, {1, 1, "1 s start, 2 s end"}, {0.3, 0.4, "0.2 s start, 0.5 s end"},
-		{3, 40, "2 s start, 10 s middle, 50 s end"}, {1, 1000, "1 s start, 10 s middle, 100 s middle, 1000 s end"}, {1e-6, 1e7, ""},
+		{0.003, 12, "0.001 s start, 0.01 s middle, 0.1 s middle, 1 s middle, 10 s middle, 100 s end"}, {1, 1, "1 s start, 10 s end"}, {0.3, 0.4, "0.1 s start, 1 s end"},
+		{3, 40, "1 s start, 10 s middle, 100 s end"}, {1e-6, 1e7, ""},
 	} {
 		s, ticks := decades(c.low, c.high, 0, 100)
 		var got []string
@@ -50,78 +56,80 @@ func TestDecades(t *testing.T) {
 }
 
 // The trial with the median throughput is drawn, without invalid ones, and the cells of a workload have the same axes.
-func TestProgress(t *testing.T) {
-	in := Input{}
+func TestTimePlots(t *testing.T) {
+	in := Input{Level: stats.Level}
 	add := func(cell map[string]string, throughput, last float64, verdict string) {
 		in.Cells = append(in.Cells, cell)
 		in.Trials = append(in.Trials, Trial{
 			Sample:  stats.Sample{Cell: cell, Order: len(in.Trials) + 1, Metrics: map[string]float64{"throughput": throughput}},
-			Verdict: verdict,
-			Times:   &trial.Times{Jobs: 4, Created: []float64{0, 0, 0, 0}, Bound: []float64{1, 1, last}, Finished: []float64{last}, Wait: []float64{0, 1, last}},
+			Verdict: verdict, CPUs: 4,
+			Times: &trial.Times{
+				Jobs: 4, Wait: []float64{0, 1, last},
+				Spans: []trial.Span{{Job: "a", Start: 1, End: 2, CPUs: 2}, {Job: "b", Start: 1, End: last, CPUs: 1}, {Job: "c", Submit: 1, Start: math.Inf(1), End: math.Inf(1), CPUs: 1}, {Job: "refused", Start: math.Inf(1), End: 1, CPUs: 1}},
+			},
 		})
 	}
-	fast, slow, gangs := map[string]string{"s": "fast", bench.WorkloadFactor: "w"}, map[string]string{"s": "slow", bench.WorkloadFactor: "w"}, map[string]string{"s": "fast", bench.WorkloadFactor: "gangs"}
+	fast, slow, gangs := map[string]string{"scheduler": "fast", bench.WorkloadFactor: "w"}, map[string]string{"scheduler": "slow", bench.WorkloadFactor: "w"}, map[string]string{"scheduler": "fast", bench.WorkloadFactor: "gangs"}
 	for _, x := range []float64{3, 1, 2} {
 		add(fast, x, 5, bench.Valid)
 	}
 	add(fast, 1.5, 900, bench.Invalid)
 	add(slow, 1, 10, bench.Suspect)
 	add(gangs, 1, 2, bench.Valid)
-	plots := analyse(in).plotProgress()
+	workloads := drawWorkloads(analyse(in))
+	if len(workloads) != 2 {
+		t.Fatalf("%+v", workloads)
+	}
 	var got []string
-	for _, p := range plots {
-		got = append(got, fmt.Sprintf("%s, %s, up to %s", p.Title, p.Unit, p.XTicks[len(p.XTicks)-1].Text))
-		if len(p.Curves) != 3 || !strings.HasPrefix(p.Curves[1].Title, "bound: 3 of 4 jobs, the last after ") {
-			t.Errorf("%+v", p.Curves)
+	for _, w := range workloads {
+		for _, p := range w.Gantt {
+			got = append(got, fmt.Sprintf("%s, %s, up to %s, %d bars", p.Title, p.Unit, p.XTicks[len(p.XTicks)-1].Text, len(p.Bars)))
+		}
+		for _, p := range w.Load {
+			text := fmt.Sprintf("%s of %d cells, up to %s:", p.Title, len(p.Curves), p.XTicks[len(p.XTicks)-1].Text)
+			for _, row := range p.Data[1:] {
+				if row[0] == p.Legend[0].Name {
+					text += fmt.Sprintf(" %s at %s,", row[2], row[1])
+				}
+			}
+			got = append(got, text)
 		}
 	}
 	want := []string{
-		"s=fast, workload=w, jobs, trial 3 in block 0, up to 10 s", "s=slow, workload=w, jobs, trial 5 in block 0, up to 10 s",
-		"s=fast, workload=gangs, jobs, trial 6 in block 0, up to 2 s",
+		"fast, 4 jobs, trial 3, up to 10 s, 6 bars", "slow, 4 jobs, trial 5, up to 10 s, 6 bars",
+		"jobs that wait of 2 cells, up to 10 s: 1 at 0, 2 at 0, 3 at 0, 2 at 1, 1 at 1, 2 at 1, 1 at 1,",
+		"processors in use of 2 cells, up to 10 s: 50 at 1, 75 at 1, 25 at 2, 0 at 5,",
+		"fast, 4 jobs, trial 6, up to 2 s, 6 bars", "jobs that wait of 1 cells, up to 2 s: 1 at 0, 2 at 0, 3 at 0, 2 at 1, 1 at 1, 2 at 1, 1 at 1,",
+		"processors in use of 1 cells, up to 2 s: 50 at 1, 75 at 1, 25 at 2, 0 at 2,",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	// 9 of 12 jobs have a wait: the curve of the cell ends at 75 %.
-	a := analyse(in)
-	waits := a.plotDistribution("wait", distributions[0].of, makeSeries([]string{nameCell(fast)}))
-	if len(waits) != 2 || waits[0].Title != "wait, workload=w" || len(waits[0].Curves) != 2 || !strings.HasSuffix(waits[0].Curves[0].Points, " 1000.0,250.0") ||
-		!strings.HasPrefix(waits[0].Curves[0].Title, "s=fast, workload=w: 9 of 12 jobs") {
-		t.Errorf("%+v", waits)
-	}
-	if p := a.plotDistribution("schedule", distributions[1].of, nil); p != nil {
-		t.Errorf("a time that no job has is drawn: %+v", p)
+	shares := workloads[0].Shares
+	if len(shares) != 1 || len(shares[0].Curves) != 2 || !strings.HasSuffix(shares[0].Curves[0].Points, " 1000.0,250.0") || !strings.HasPrefix(shares[0].Curves[0].Title, "fast: 9 of 12 jobs") {
+		t.Errorf("%+v", shares)
 	}
 	checkXML(t, render(t, in))
-}
-
-// The figures of noise are drawn with the limits, and each trial that is not valid has its reason.
-func TestNoise(t *testing.T) {
-	page := render(t, example(t))
-	for _, want := range []string{
-		`aria-label="foreign by number of the trial"`, `<circle class="v-invalid"`, `: foreign 90.0 %, invalid</title></circle>`, `class="line limit"`,
-		`<td>90.0 %</td>`, `<td>suspect</td><td>the clock of worker-3 was 40 ms late</td>`,
-	} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page does not contain %s", want)
+	drawings, err := Drawings(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := slices.Sorted(maps.Keys(drawings))
+	if diff := cmp.Diff([]string{
+		"gangs-jobs-fast.svg", "gangs-jobs-that-wait.svg", "gangs-processors-in-use.svg", "gangs-throughput.svg", "gangs-wait.svg",
+		"w-jobs-fast.svg", "w-jobs-slow.svg", "w-jobs-that-wait.svg", "w-processors-in-use.svg", "w-throughput.svg", "w-wait.svg",
+	}, names); diff != "" {
+		t.Error(diff)
+	}
+	for name, data := range drawings {
+		checkXML(t, string(data))
+		if strings.Contains(string(data), "ZgotmplZ") || strings.Contains(string(data), "var(") {
+			t.Errorf("%s: %s", name, data)
 		}
 	}
-	if points := len(regexp.MustCompile(`<circle class="v-`).FindAllString(page, -1)); points != 4*len(example(t).Trials) {
-		t.Errorf("%d points", points)
-	}
-	in := example(t)
-	in.Quiet = noise.Thresholds{Steal: -1}
-	for i := range in.Trials {
-		in.Trials[i].Noise = noise.Report{Steal: new(0.5)}
-	}
-	if page := render(t, in); strings.Contains(page, `class="line limit"`) || strings.Contains(page, `aria-label="psi`) {
-		t.Error("the page has limits or figures that do not exist")
-	}
-	for i := range in.Trials {
-		in.Trials[i].Noise = noise.Report{}
-	}
-	if page := render(t, in); !strings.Contains(page, "The figures of noise were not recorded.") {
-		t.Error("the page does not say that there are no figures")
+	if data := string(drawings["w-throughput.svg"]); !strings.Contains(data, "series,scheduler,mean,low,high,trials\nall,fast,1.8") {
+		t.Error(data)
 	}
 }
 
@@ -146,15 +154,15 @@ func TestSummarise(t *testing.T) {
 		t.Fatal(err)
 	}
 	finished, unfinished := 0, 0
-	for _, m := range got.Medians {
-		if m.Metric == "makespan" && m.Median == nil && m.Unfinished == m.Trials {
+	for _, m := range got.Means {
+		if m.Metric == "makespan" && m.Mean == nil && m.Unfinished == m.Trials {
 			unfinished++
 		}
-		if m.Metric == "makespan" && m.Median != nil && *m.Median == 10 && m.Unit == "s" {
+		if m.Metric == "makespan" && m.Mean != nil && math.Abs(*m.Mean-10) < 1e-9 && m.Unit == "s" {
 			finished++
 		}
 	}
-	if finished != 5 || unfinished != 2 || len(got.Ratios) == 0 || got.Ratios[0].Answer == "" || len(got.Floor.Ratios) == 0 {
-		t.Errorf("%d medians did finish, %d did not; %d ratios, floor %+v", finished, unfinished, len(got.Ratios), got.Floor)
+	if finished != 4 || unfinished != 2 || len(got.Ratios) == 0 || got.Ratios[0].Answer == "" || len(got.Floor) == 0 || len(got.Noise) == 0 {
+		t.Errorf("%d means did finish, %d did not; %d ratios, floor %+v", finished, unfinished, len(got.Ratios), got.Floor)
 	}
 }

@@ -4,7 +4,6 @@ package page
 
 import (
 	_ "embed"
-	"html/template"
 	"io"
 	"time"
 
@@ -29,6 +28,8 @@ type Input struct {
 	Claims   []stats.ClaimResult
 	Systems  []bench.LevelDifference
 	Notes    []string // what readers must know, such as: confounded with time
+	Metrics  []string // the primary metrics
+	Level    float64  // the share of wrong answers that the tests may give
 	Quiet    noise.Thresholds
 }
 
@@ -39,6 +40,7 @@ type Trial struct {
 	Reasons  []string
 	Requests []player.Request
 	Nodes    int          // nodes that run jobs
+	CPUs     int          // processors of these nodes; 0: unknown
 	Times    *trial.Times // nil: unknown
 	Noise    noise.Report
 }
@@ -52,10 +54,15 @@ type Limit struct {
 //go:embed page.html
 var pageHTML string
 
+// plotHTML has the templates of drawings, on the page and in files of their own.
+//
+//go:embed plot.html
+var plotHTML string
+
 //go:embed page.css
 var style string
 
 // Render writes the page of a sweep to w.
 func Render(w io.Writer, in Input) error {
-	return frame.Render(w, pageHTML, style, template.FuncMap{"cell": bench.FormatCell}, newView(in))
+	return frame.Render(w, plotHTML+pageHTML, style, nil, newView(in))
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,8 @@ func example(t *testing.T) Input {
 			{A: map[string]string{"nodes": "10"}, B: map[string]string{"nodes": "30"}, Changed: 2, Paths: 210, Packages: []string{"changed: linux-6.12"}, Undeclared: []string{"another build of linux-6.12"}},
 			{A: map[string]string{"nodes": "30"}, B: map[string]string{"nodes": "100"}, Paths: 210},
 		},
-		Quiet: noise.Thresholds{Steal: 0.01, ForeignCPU: 0.05, PSICPU: 0.05, Canary: 0.05},
+		Quiet:   noise.Thresholds{Steal: 0.01, ForeignCPU: 0.05, PSICPU: 0.05, Canary: 0.05},
+		Metrics: []string{"throughput"}, Level: stats.Level,
 	}
 	for _, scheduler := range []string{"default", "volcano"} {
 		for _, nodes := range []string{"10", "30", "100"} {
@@ -65,7 +67,7 @@ func example(t *testing.T) Input {
 					"scheduler_cpu": 3 * wait,
 				}},
 				Verdict: bench.Valid, Requests: exampleRequests(c["scheduler"], int64(order)),
-				Times: exampleTimes(20, rate, wait),
+				Times: exampleTimes(20, rate, wait), CPUs: 16,
 				Noise: noise.Report{Steal: new(0.001), ForeignCPU: new(0.01 * other.Float64()), PSICPU: new(0.04 * other.Float64()), SpinRatio: new(1 + 0.02*other.NormFloat64())},
 			})
 		}
@@ -76,33 +78,31 @@ func example(t *testing.T) Input {
 	var samples []stats.Sample
 	for _, trial := range in.Trials {
 		if trial.Verdict != bench.Invalid {
+			trial.Sample.Cell = without(trial.Cell, bench.RepeatFactor)
 			samples = append(samples, trial.Sample)
 		}
 	}
-	for _, text := range []string{
-		"ratio(throughput, scheduler, volcano, default, repeat=1) < 0.9",
-		"ratio(wait_p50, nodes, 100, 10, scheduler=default) > 2",
-		"ratio(makespan, nodes, 100, 10) > 2",
+	for name, c := range map[string]stats.Claim{
+		"a-slower": {Metric: "throughput", Factor: "scheduler", A: "volcano", B: "default", Op: "<", Value: 0.9},
+		"b-nodes":  {Metric: "wait_p50", Factor: "nodes", A: "100", B: "30", Op: ">", Value: 2, Where: map[string][]string{"scheduler": {"default"}}},
+		"c-none":   {Metric: "makespan", Factor: "nodes", A: "100", B: "10", Op: ">", Value: 2},
+		"d-rate":   {Metric: "throughput", Op: ">=", Value: 10, Where: map[string][]string{"scheduler": {"default"}}},
 	} {
-		c, err := stats.ParseClaim(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		in.Claims = append(in.Claims, c.Evaluate(samples))
+		in.Claims = append(in.Claims, c.Evaluate(name, samples, nil, in.Level))
 	}
+	slices.SortFunc(in.Claims, func(a, b stats.ClaimResult) int { return strings.Compare(a.Name, b.Name) })
 	return in
 }
 
-// exampleTimes returns the times of jobs that are created at once, and bound at a rate. The last one does not finish.
+// exampleTimes returns the times of jobs that are submitted at once, and start at a rate. The last one does not finish.
 func exampleTimes(jobs int, rate, wait float64) *trial.Times {
 	out := &trial.Times{Jobs: jobs}
 	for i := range jobs {
-		at := float64(i+1) / rate
-		out.Created = append(out.Created, 0.1*at)
-		out.Bound = append(out.Bound, at)
+		span := trial.Span{Job: fmt.Sprintf("j%d", i+1), Start: float64(i+1) / rate, End: math.Inf(1), CPUs: 1}
 		if i < jobs-1 {
-			out.Finished = append(out.Finished, at+0.5)
+			span.End = span.Start + 0.5
 		}
+		out.Spans = append(out.Spans, span)
 		out.Wait = append(out.Wait, wait*math.Exp(float64(i)/6-1.5))
 		out.Schedule = append(out.Schedule, 0.5*wait*math.Exp(float64(i)/8-1.5))
 	}
@@ -115,7 +115,7 @@ func exampleRequests(scheduler string, order int64) []player.Request {
 		return nil
 	}
 	out := []player.Request{{Program: "kube-scheduler", Sent: true, Verb: "POST", Count: 500 + order%2}}
-	for i := range int64(maxRequests + 3) {
+	for i := range int64(3) {
 		out = append(out, player.Request{Program: "kube-apiserver", Verb: "GET", Resource: fmt.Sprintf("resource-%d", i), Count: 1000 - i})
 	}
 	return out
@@ -172,11 +172,12 @@ func TestGolden(t *testing.T) {
 func TestContent(t *testing.T) {
 	page := render(t, example(t))
 	for _, want := range []string{
-		`bind_rate of nodes=10, repeat=1, scheduler=default; nodes=30, repeat=1, scheduler=default; nodes=10, repeat=2, scheduler=default is limited by it`,
+		`bind_rate of default nodes=10; default nodes=30 is limited by it`,
 		`<span class="pill v-valid">40 valid</span> <span class="pill v-suspect">1 suspect</span> <span class="pill v-invalid">1 invalid</span>`,
-		`<h2>By nodes</h2>`, `The medians of equal cells differ by up to `, `emulated machines: no absolute figures`, `&#43; volcano-1.13.0`, `<p>differs in 3 of 214 paths</p>`,
-		`<p class="limited">not declared: another build of linux-6.12</p>`, `<p class="limited">Confounded: levels differ in something that the matrix does not declare`,
-		`<li class="v-suspect" title="trial 5, `, `another process used 90 % of a processor; not all jobs finished`, `scheduler_cpu`,
+		`jobs/s by nodes`, `emulated machines: no absolute figures`, `&#43; volcano-1.13.0`, `<td>differs in 3 of 214 paths</td>`,
+		`<td>another build of linux-6.12</td>`, `<p class="note">Confounded: levels differ in something that the matrix does not declare`, `another process used 90 % of a processor; not all jobs finished`, `scheduler_cpu`,
+		`holds (claim a-slower)`, `<td>a-slower: throughput of scheduler=volcano to scheduler=default &lt; 0.9</td>`, `<td>primary</td>`, `<td>exploratory</td>`, `<td>90.0 %</td>`, `foreign (limit 5 %)`, `<td>suspect</td><td>the clock of worker-3 was 40 ms late</td>`,
+		`jobs that wait`, `processors in use`, `20 jobs, trial `, `class="waits"`, `class="runs"`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not contain %s", want)
@@ -187,23 +188,29 @@ func TestContent(t *testing.T) {
 	for _, r := range a.ratios {
 		want := "less"
 		switch {
-		case r.factor == bench.RepeatFactor:
+		case r.Factor == bench.RepeatFactor:
 			t.Errorf("the equal cells are among the comparisons: %+v", r)
+		case r.Kind == ofClaim:
+			want = "holds (claim a-slower)"
 		case r.Metric == "wait_p50" || r.Metric == "wait_p99":
 			want = "more"
 		}
 		// The default scheduler depends little on the number of nodes.
-		if r.factor == "scheduler" && r.Answer != want {
-			t.Errorf("%s of %s to %s with %v: %s, want %s", r.Metric, r.a, r.b, r.cell, r.Answer, want)
+		if r.Factor == "scheduler" && r.Answer != want {
+			t.Errorf("%s of %s to %s with %v: %s, want %s", r.Metric, r.A, r.B, r.Cell, r.Answer, want)
+		}
+		if isClaim := r.Metric == "throughput" && r.Factor == "scheduler" || r.Metric == "wait_p50" && r.B == "30" && r.Cell["scheduler"] == "default"; isClaim != (r.Kind == ofClaim) ||
+			!isClaim && (r.Metric == "throughput") != (r.Kind == primary) {
+			t.Errorf("%s of %s to %s with %v is %s", r.Metric, r.A, r.B, r.Cell, r.Kind)
 		}
 	}
 	if len(a.floor) != 4 {
 		t.Errorf("%d comparisons of equal cells, want one per metric", len(a.floor))
 	}
-	if got := strings.Count(page, `hollow`) - strings.Count(styles.FindString(page), `hollow`); got != 8+1 { // 4 metrics in two drawings, and the note
+	if got := strings.Count(page, ` hollow"`); got != 4 { // one for each metric
 		t.Errorf("%d hollow points", got)
 	}
-	// An invalid trial changes no median.
+	// An invalid trial changes no mean.
 	for i := range in.Trials {
 		if in.Trials[i].Verdict == bench.Invalid {
 			in.Trials[i].Metrics["throughput"] = 1e9
@@ -223,7 +230,7 @@ func TestHostileTexts(t *testing.T) {
 		Limits:  []Limit{{player.Limit{Name: evil, Value: evil, Rate: 1, Kind: evil}, map[string]string{evil: evil}}},
 		Systems: []bench.LevelDifference{{A: map[string]string{evil: evil}, B: map[string]string{evil: evil}, Packages: []string{evil}, Undeclared: []string{evil}}},
 		Claims: []stats.ClaimResult{{
-			Claim: stats.Claim{Text: evil}, Verdict: evil, Reason: evil, Parts: []stats.ClaimPart{{Cell: map[string]string{evil: evil}, Verdict: evil}},
+			Name: evil, Text: evil, Verdict: evil, Reason: evil, Parts: []stats.ClaimPart{{Cell: map[string]string{evil: evil}, Verdict: evil}},
 		}},
 	}
 	for i, c := range in.Cells {
@@ -249,7 +256,7 @@ func TestHostileTexts(t *testing.T) {
 // checkXML fails if the elements of a page are not nested correctly.
 func checkXML(t *testing.T, page string) {
 	t.Helper()
-	page = regexp.MustCompile(`<(meta|link)[^>]*>|<br>|<!doctype html>`).ReplaceAllString(styles.ReplaceAllString(page, ""), "")
+	page = regexp.MustCompile(`<(meta|link) [^>]*>|<br>|<!doctype html>`).ReplaceAllString(styles.ReplaceAllString(page, ""), "")
 	d := xml.NewDecoder(strings.NewReader(page))
 	d.Entity = xml.HTMLEntity
 	for {
@@ -317,7 +324,7 @@ func TestTicks(t *testing.T) {
 
 // A ratio that is unknown because trials did not finish has no mark, and no number.
 func TestUnfinished(t *testing.T) {
-	in := Input{}
+	in := Input{Level: stats.Level}
 	for block := 1; block <= 6; block++ {
 		for _, level := range []string{"a", "b"} {
 			c := map[string]string{"s": level}
@@ -336,14 +343,14 @@ func TestUnfinished(t *testing.T) {
 	for _, table := range Text(in) {
 		fmt.Fprintln(&text, table.Rows)
 	}
-	if !strings.Contains(text.String(), "– – unclear: 1 of 12 trials did not finish") {
+	if !strings.Contains(text.String(), "– – unclear: 1 of 12 trials did not finish exploratory") {
 		t.Error(text.String())
 	}
 }
 
 // A cell in which some trials did not finish does not look fast: they count as the slowest, and the texts contain their number.
 func TestIncomplete(t *testing.T) {
-	in := Input{}
+	in := Input{Level: stats.Level}
 	for block := 1; block <= 6; block++ {
 		for level, incomplete := range map[string]int{"none": 0, "some": 2, "most": 4, "all": 6} {
 			c := map[string]string{"s": level, "n": "1"}
@@ -362,24 +369,23 @@ func TestIncomplete(t *testing.T) {
 	got := map[string]string{}
 	for _, table := range Text(in) {
 		for _, row := range table.Rows {
-			if table.Title == "Medians" && row[1] == "makespan" {
-				got[row[0]] = row[2] + " (" + row[3] + "), " + row[4]
+			if table.Title == "Means" && row[0] == "makespan" {
+				got[row[1]] = row[2] + " (" + row[3] + "), " + row[4]
 			}
-			if table.Title == "Ratios" && row[0] == "throughput" && row[1] == "s=some" && row[6] != "same within ±3 % (2 of 12 trials did not finish)" {
-				t.Errorf("throughput: %s", row[6])
+			if table.Title == "Ratios" && row[0] == "throughput" && strings.HasPrefix(row[1], "s=some") && row[5] != "same within ±3 % (2 of 12 trials did not finish)" {
+				t.Errorf("throughput: %s", row[5])
 			}
 		}
 	}
 	want := map[string]string{
-		"n=1, s=none": "35.0 s (10.0 to 60.0), 6", "n=1, s=some": "55.0 s (30.0 to did not finish), 6, 2 did not finish",
-		"n=1, s=most": "did not finish (50.0 to did not finish), 6, 4 did not finish", "n=1, s=all": "did not finish (–), 6, 6 did not finish",
+		"s=none": "29.9 s (14.9 to 60.0), 6", "s=some": "did not finish (–), 6, 2 did not finish", "s=most": "did not finish (–), 6, 4 did not finish", "s=all": "did not finish (–), 6, 6 did not finish",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	page := render(t, in)
 	checkXML(t, page)
-	if strings.Contains(page, "Inf") || strings.Contains(page, "NaN") || strings.Count(page, "did not finish") < 10 {
+	if strings.Contains(page, "Inf") || strings.Contains(page, "NaN") || strings.Count(page, "did not finish") < 8 {
 		t.Error("the page does not contain what did not finish")
 	}
 }
@@ -394,7 +400,7 @@ func TestTextLimits(t *testing.T) {
 		if table.Title != "Limits" {
 			continue
 		}
-		if len(table.Rows) != 1 || table.Rows[0][2] != "scheduler=default; scheduler=volcano" || !strings.HasPrefix(table.Rows[0][3], "bind_rate of nodes=10, repeat=1, scheduler=default; ") {
+		if len(table.Rows) != 1 || table.Rows[0][2] != "default; volcano" || !strings.HasPrefix(table.Rows[0][3], "bind_rate of default nodes=10; ") {
 			t.Errorf("%q", table.Rows)
 		}
 		return

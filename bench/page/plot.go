@@ -10,18 +10,23 @@ import (
 	"github.com/nixbench/nixbench/deploy/report/frame"
 )
 
-// plot is a drawing of points, lines and curves in two dimensions. Positions are in percent of the drawing, so that it fits phones, screens
-// and paper, and texts are not stretched.
+// plot is a drawing of points, lines, bars and curves in two dimensions. Positions are in percent of the drawing, so that it fits phones,
+// screens and paper, and texts are not stretched.
 type plot struct {
 	Title, Unit, XName string
 	XTicks, YTicks     []frame.Tick
 	Columns            bool // vertical lines at XTicks
 	Lines              []line
+	Bars               []bar
 	Points             []point
 	Curves             []curve
+	Legend             []series
+	Data               [][]string // the drawn values as a table, whose first row has the names of the columns
 }
 
 type line struct{ X1, Y1, X2, Y2, Class string }
+
+type bar struct{ X, Y, Width, Height, Class, Title string }
 
 type point struct{ X, Y, Class, Title string }
 
@@ -102,17 +107,6 @@ func formatTick(v float64) string {
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
 }
 
-// valueRange returns the smallest and the largest value of a metric.
-func valueRange(trials []Trial, metric string) (low, high float64, any bool) {
-	low, high = math.Inf(1), math.Inf(-1)
-	for _, t := range trials {
-		if v, have := t.Metrics[metric]; have {
-			low, high, any = min(low, v), max(high, v), true
-		}
-	}
-	return low, high, any
-}
-
 // pointClass returns the CSS class of the point of a trial. Points of invalid trials are drawn hollow.
 func pointClass(class string, t Trial) string {
 	if t.Verdict == bench.Invalid {
@@ -121,97 +115,132 @@ func pointClass(class string, t Trial) string {
 	return class
 }
 
-func pointTitle(t Trial, metric string) string {
-	title := fmt.Sprintf("%s: %s, trial %d, block %d", nameCell(t.Cell), formatUnit(t.Metrics[metric], metric), t.Order, t.Block)
+func (a analysis) pointTitle(t Trial, metric string) string {
+	title := fmt.Sprintf("%s: %s, trial %d, block %d", a.nameTrial(t), formatUnit(t.Metrics[metric], metric), t.Order, t.Block)
 	if t.Verdict != bench.Valid {
 		title += ", " + t.Verdict
 	}
 	return title
 }
 
-// plotScaling draws a metric against a factor whose levels are numbers, with one line per combination of the other factors' levels.
-func (a analysis) plotScaling(f factor, metric string, names []series) (plot, bool) {
-	low, high, any := valueRange(a.all, metric)
-	if !any {
-		return plot{}, false
+// axis returns the factor on the horizontal axis of drawings of results: the factor with the most levels that are numbers, otherwise the
+// scheduler, otherwise the first factor. The factor has no name if there is none.
+func (a analysis) axis() factor {
+	var out factor
+	for _, f := range a.factors {
+		switch {
+		case f.name == bench.WorkloadFactor:
+		case out.name == "", len(f.numbers) > len(out.numbers), out.numbers == nil && f.name == "scheduler":
+			out = f
+		}
 	}
-	p := plot{Title: metric, Unit: describe(metric).Unit, XName: f.name}
-	x := scale{from: f.numbers[0], to: f.numbers[len(f.numbers)-1], begin: left + 2, end: right - 2}
-	x.log = x.from > 0 && x.to/x.from >= 8
+	if out.name == "" {
+		out.levels = []string{""}
+	}
+	return out
+}
+
+// plotResults draws a metric of all cells with one workload: the mean of each cell with its interval, and each trial as a small point. The
+// levels of the factor f are on the horizontal axis, and each combination of the other levels is a series. It returns false if no trial
+// has the metric.
+func (a analysis) plotResults(cells []stats.Group, f factor, metric string) (plot, bool) {
+	p := plot{Title: metric, Unit: describe(metric).Unit, XName: strings.TrimPrefix(f.name, "roles.")}
+	if p.XName != "" {
+		p.Unit += " by " + p.XName
+	}
+	p.Data = [][]string{{"series", p.XName, "mean", "low", "high", "trials"}}
+	workload := cells[0].Cell[bench.WorkloadFactor]
+	low, high := math.Inf(1), math.Inf(-1)
+	var trials []Trial
+	for _, t := range a.all {
+		if v, have := t.Metrics[metric]; have && t.Cell[bench.WorkloadFactor] == workload {
+			trials = append(trials, t)
+			low, high = min(low, v), max(high, v)
+		}
+	}
+	if len(trials) == 0 {
+		return p, false
+	}
+	var samples []stats.Sample
+	for _, g := range cells {
+		samples = append(samples, g.Samples...)
+		if s, ok := stats.Mean(g.Samples, metric); ok && s.Interval != nil {
+			high = max(high, min(s.Interval.High, 1.5*high)) // a long interval of few trials does not make all others small
+		}
+	}
 	y, ticks := heights(low, high)
 	p.YTicks = ticks
-	place := map[string]string{}
-	for i, l := range f.levels {
-		place[l] = x.at(f.numbers[i])
-		p.XTicks = append(p.XTicks, frame.Tick{At: place[l], Anchor: "middle", Text: l})
+	place := a.placeLevels(&p, f)
+	seriesOf := func(cell map[string]string) string {
+		return a.name(without(cell, f.name, bench.WorkloadFactor, bench.RepeatFactor))
 	}
-	for _, g := range stats.GroupBy(a.base, f.name) {
-		last := line{Class: classOf(names, nameCell(g.Cell))}
-		for i, l := range f.levels {
-			m, ok := stats.Median(stats.Select(g.Samples, f.name, l), metric)
-			if ok && math.IsInf(m.Median, 0) { // the median trial did not finish, so the line has a gap here
+	groups := stats.GroupBy(samples, f.name, bench.WorkloadFactor)
+	var names []string
+	for _, g := range groups {
+		names = append(names, seriesOf(g.Cell))
+	}
+	p.Legend = makeSeries(names)
+	shift := map[string]float64{} // series at the same level are drawn side by side
+	for i, name := range names {
+		shift[name] = (float64(i) - float64(len(names)-1)/2) * min(1.6, 10/float64(len(names)))
+	}
+	for _, t := range trials {
+		name := seriesOf(t.Cell)
+		if at, known := place[t.Cell[f.name]]; known {
+			p.Points = append(p.Points, point{percent(at + shift[name]), y.at(t.Metrics[metric]), pointClass("trial "+classOf(p.Legend, name), t), a.pointTitle(t, metric)})
+		}
+	}
+	for _, g := range groups {
+		name := seriesOf(g.Cell)
+		class := classOf(p.Legend, name)
+		last := line{Class: class}
+		for _, level := range f.levels {
+			s, ok := stats.Mean(stats.Select(g.Samples, f.name, level), metric)
+			if f.name == "" {
+				s, ok = stats.Mean(g.Samples, metric)
+			}
+			if ok && math.IsInf(s.Mean, 0) { // a trial did not finish, so the line has a gap here
 				last.X1 = ""
 			}
-			if !ok || math.IsInf(m.Median, 0) {
+			if !ok || math.IsInf(s.Mean, 0) {
 				continue
 			}
-			last.X2, last.Y2 = x.at(f.numbers[i]), y.at(m.Median)
-			if last.X1 != "" {
+			x, interval := percent(place[level]+shift[name]), []string{"", ""}
+			if i := s.Interval; i != nil {
+				p.Lines = append(p.Lines, line{x, y.at(i.Low), x, percent(max(y.position(i.High), 0)), "interval " + class})
+				interval = []string{fmt.Sprint(i.Low), fmt.Sprint(i.High)}
+			}
+			p.Data = append(p.Data, []string{name, level, fmt.Sprint(s.Mean), interval[0], interval[1], fmt.Sprint(s.Count)})
+			title := fmt.Sprintf("%s: mean %s (%s)", a.name(g.Cell), formatUnit(s.Mean, metric), formatInterval(s.Interval))
+			p.Points = append(p.Points, point{x, y.at(s.Mean), "mean " + class, title})
+			last.X2, last.Y2 = x, y.at(s.Mean)
+			if last.X1 != "" && f.numbers != nil {
 				p.Lines = append(p.Lines, last)
 			}
 			last.X1, last.Y1 = last.X2, last.Y2
 		}
 	}
-	for _, t := range a.all {
-		v, have := t.Metrics[metric]
-		at, known := place[t.Cell[f.name]]
-		if have && known {
-			p.Points = append(p.Points, point{at, y.at(v), pointClass(classOf(names, nameCell(without(t.Cell, f.name, bench.RepeatFactor))), t), pointTitle(t, metric)})
-		}
-	}
 	return p, true
 }
 
-// plotDrift draws the metric of each trial in the order of time, so that a reader sees a drift.
-func (a analysis) plotDrift(metric string, names []series) (plot, bool) {
-	return plotByTime(a.all, plot{Title: metric, Unit: describe(metric).Unit}, nil, func(t Trial) (float64, point, bool) {
-		v, have := t.Metrics[metric]
-		return v, point{Class: pointClass(classOf(names, nameCell(t.Cell)), t), Title: pointTitle(t, metric)}, have
-	})
-}
-
-// plotByTime draws a value of each trial in the order of time, and limits as horizontal lines. value returns false for trials without a
-// value. plotByTime returns false if no trial has a value.
-func plotByTime(trials []Trial, p plot, limits []float64, value func(Trial) (float64, point, bool)) (plot, bool) {
-	low, high := math.Inf(1), math.Inf(-1)
-	first, last := math.Inf(1), math.Inf(-1)
-	for _, t := range trials {
-		first, last = min(first, float64(t.Order)), max(last, float64(t.Order))
-		if v, _, have := value(t); have {
-			low, high = min(low, v), max(high, v)
+// placeLevels returns the horizontal positions of the levels of a factor, and adds their ticks to the drawing.
+func (a analysis) placeLevels(p *plot, f factor) map[string]float64 {
+	if f.name == "" {
+		return map[string]float64{"": (left + right) / 2.0}
+	}
+	x := scale{from: -0.5, to: float64(len(f.levels)) - 0.5, begin: left, end: right}
+	if f.numbers != nil {
+		x = scale{from: f.numbers[0], to: f.numbers[len(f.numbers)-1], begin: left + 8, end: right - 8}
+		x.log = x.from > 0 && x.to/x.from >= 8
+	}
+	out := map[string]float64{}
+	for i, level := range f.levels {
+		v := float64(i)
+		if f.numbers != nil {
+			v = f.numbers[i]
 		}
+		out[level] = x.position(v)
+		p.XTicks = append(p.XTicks, frame.Tick{At: percent(out[level]), Anchor: "middle", Text: level})
 	}
-	if low > high {
-		return p, false
-	}
-	for _, l := range limits {
-		low, high = min(low, l), max(high, l)
-	}
-	y, ticks := heights(low, high)
-	p.XName, p.YTicks = "number of the trial", ticks
-	x := scale{from: first, to: last, begin: left + 2, end: right - 2}
-	step := max(roundStep(last-first, 6), 1)
-	for i := math.Ceil(first / step); i*step <= last; i++ {
-		p.XTicks = append(p.XTicks, frame.Tick{At: x.at(i * step), Anchor: "middle", Text: formatTick(i * step)})
-	}
-	for _, l := range limits {
-		p.Lines = append(p.Lines, line{X1: percent(left), X2: percent(right), Y1: y.at(l), Y2: y.at(l), Class: "limit"})
-	}
-	for _, t := range trials {
-		if v, at, have := value(t); have {
-			at.X, at.Y = x.at(float64(t.Order)), y.at(v)
-			p.Points = append(p.Points, at)
-		}
-	}
-	return p, true
+	return out
 }

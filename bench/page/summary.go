@@ -1,78 +1,124 @@
 package page
 
 import (
+	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/bench/trial"
 )
 
 // Summary contains the results of a sweep that its page shows, as JSON for other programs.
 type Summary struct {
-	Medians []Median `json:"medians"`
-	Ratios  []Ratio  `json:"ratios"`
-	Floor   Floor    `json:"floor"`
+	Means  []Mean  `json:"means"`
+	Ratios []Ratio `json:"ratios"`
+	Noise  []Noise `json:"noise"`
+	Floor  []Ratio `json:"floor"` // comparisons of equal cells
 }
 
-// Median is the median of a metric in a cell, with its confidence interval.
-type Median struct {
+// Mean is the geometric mean of a metric in a cell, with its confidence interval.
+type Mean struct {
 	Cell       map[string]string `json:"cell"`
 	Metric     string            `json:"metric"`
 	Unit       string            `json:"unit,omitempty"`
-	Median     *float64          `json:"median"`         // null: the median trial did not finish
-	Low        *float64          `json:"low,omitempty"`  // ends of the 95 % interval; absent if there is none, or if the median trial did not finish
-	High       *float64          `json:"high,omitempty"` // see Low
+	Mean       *float64          `json:"mean"`          // null: a trial did not finish; the arithmetic mean if a value is 0 or less
+	Low        *float64          `json:"low,omitempty"` // ends of the 95 % interval; absent if there is none
+	High       *float64          `json:"high,omitempty"`
+	Reason     string            `json:"reason,omitempty"` // why there is no interval
 	Trials     int               `json:"trials"`
 	Unfinished int               `json:"unfinished,omitempty"` // number of trials that did not finish
+	interval   *stats.Interval
 }
 
-// Ratio is the ratio of the medians of two levels of a factor.
+// text returns the mean with its unit.
+func (m Mean) text() string {
+	if m.Mean == nil {
+		return "did not finish"
+	}
+	return formatUnit(*m.Mean, m.Metric)
+}
+
+// trials returns a text with the number of trials, and the number of those that did not finish.
+func (m Mean) trials() string {
+	if m.Unfinished > 0 {
+		return fmt.Sprintf("%d, %d did not finish", m.Trials, m.Unfinished)
+	}
+	return fmt.Sprint(m.Trials)
+}
+
+// Ratio is the ratio of the levels A and B of a factor, in one metric.
 type Ratio struct {
 	Cell   map[string]string `json:"cell"` // the levels of the other factors
 	Factor string            `json:"factor"`
 	A      string            `json:"a"`
 	B      string            `json:"b"`
+	Kind   string            `json:"kind,omitempty"` // the family of tests to which the comparison belongs: claim, primary or exploratory
 	stats.Comparison
 }
 
-// Floor is the noise floor: comparisons of trials with equal settings.
-type Floor struct {
-	Of     string  `json:"of,omitempty"` // what is compared: equal "cells", or the two halves of the "blocks" of each cell; absent: there is no noise floor
-	Text   string  `json:"text,omitempty"`
-	Ratios []Ratio `json:"ratios"`
+// Noise is the standard deviation of the results of trials, as a share, without what the trials of a block have in common.
+type Noise struct {
+	Metric string  `json:"metric"`
+	Noise  float64 `json:"noise"`
 }
 
-// Summarise returns the medians of all metrics, the ratios of levels, and the noise floor.
+// Summarise returns the means of all metrics, the ratios of levels, and the noise.
 func Summarise(in Input) Summary {
 	a := analyse(in)
-	out := Summary{Medians: []Median{}, Ratios: toRatios(a.ratios), Floor: Floor{Of: a.kind, Text: a.summariseFloor(), Ratios: toRatios(a.floor)}}
-	for _, g := range a.cells {
-		for _, m := range allMetrics(g.Samples) {
-			s, ok := stats.Median(g.Samples, m.Name)
-			if !ok {
-				continue
-			}
-			x := Median{Cell: g.Cell, Metric: m.Name, Unit: m.Unit, Median: finite(s.Median), Trials: s.Count, Unfinished: s.Incomplete}
-			if s.Interval != nil {
-				x.Low, x.High = finite(s.Interval.Low), finite(s.Interval.High)
-			}
-			out.Medians = append(out.Medians, x)
+	out := Summary{Means: a.means(), Ratios: append([]Ratio{}, a.ratios...), Noise: []Noise{}, Floor: append([]Ratio{}, a.floor...)}
+	for _, m := range a.metrics {
+		if n := a.noiseOf(m); !math.IsNaN(n) {
+			out.Noise = append(out.Noise, Noise{m, n})
 		}
 	}
 	return out
 }
 
-func toRatios(ratios []ratio) []Ratio {
-	out := []Ratio{}
-	for _, r := range ratios {
-		out = append(out, Ratio{r.cell, r.factor, r.a, r.b, r.Comparison})
+// means returns the means of all metrics of all cells.
+func (a analysis) means() []Mean {
+	out := []Mean{}
+	for _, g := range a.cells {
+		for _, m := range allMetrics(g.Samples) {
+			s, ok := stats.Mean(g.Samples, m.Name)
+			if !ok {
+				continue
+			}
+			x := Mean{Cell: g.Cell, Metric: m.Name, Unit: m.Unit, Trials: s.Count, Unfinished: s.Incomplete, Reason: s.Reason, interval: s.Interval}
+			if !math.IsInf(s.Mean, 0) { // JSON cannot contain infinity
+				x.Mean = &s.Mean
+			}
+			if i := s.Interval; i != nil {
+				x.Low, x.High = &i.Low, &i.High
+			}
+			out = append(out, x)
+		}
 	}
 	return out
 }
 
-// finite returns a pointer to v. It returns nil if v is infinite or NaN, which JSON cannot contain.
-func finite(v float64) *float64 {
-	if math.IsInf(v, 0) || math.IsNaN(v) {
-		return nil
+// allMetrics returns the metrics of samples: first those of trial.Metrics in its order, then the other ones by name. The makespan is
+// included also if all trials are unfinished and have none, because the text of its mean then tells this.
+func allMetrics(samples []stats.Sample) []trial.Metric {
+	have := map[string]bool{}
+	if stats.CountIncomplete(samples) > 0 {
+		have["makespan"] = true
 	}
-	return &v
+	for _, s := range samples {
+		for m := range s.Metrics {
+			have[m] = true
+		}
+	}
+	var out []trial.Metric
+	for _, m := range trial.Metrics {
+		if have[m.Name] {
+			out = append(out, m)
+			delete(have, m.Name)
+		}
+	}
+	for _, m := range slices.Sorted(maps.Keys(have)) {
+		out = append(out, trial.Metric{Name: m})
+	}
+	return out
 }

@@ -79,13 +79,16 @@ func (c Clocks) Local(onNode time.Time) time.Time {
 	return onNode.Add(-offset)
 }
 
-// ParseTime parses a time in the form of the variable EPOCHREALTIME of bash: seconds with six decimals.
+// ParseTime parses a time in the form of the variable EPOCHREALTIME of bash, seconds with six decimals, or with the nine decimals of date.
 func ParseTime(text string) (time.Time, error) {
-	seconds, microseconds, _ := strings.Cut(text, ".")
+	seconds, decimals, _ := strings.Cut(text, ".")
 	s, errSeconds := strconv.ParseInt(seconds, 10, 64)
-	us, errMicroseconds := strconv.ParseUint(microseconds, 10, 32)
-	if errSeconds != nil || errMicroseconds != nil || len(microseconds) != 6 {
+	ns, errDecimals := strconv.ParseUint(decimals, 10, 32)
+	if errSeconds != nil || errDecimals != nil || len(decimals) != 6 && len(decimals) != 9 {
 		return time.Time{}, fmt.Errorf("unexpected time %.60q", text)
 	}
-	return time.Unix(s, int64(us)*1000), nil
+	if len(decimals) == 6 {
+		ns *= 1000
+	}
+	return time.Unix(s, int64(ns)), nil
 }

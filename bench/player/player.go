@@ -16,9 +16,11 @@ const (
 	Created  = "created"  // the scheduler has accepted the job; for a task: the object that the scheduler places exists
 	Admitted = "admitted" // the scheduler may place the job: the jobs before it have ended, and it is not held
 	Bound    = "bound"    // the scheduler has chosen the node
-	Start    = "start"    // the task or job runs
-	Finish   = "finish"   // the task or job has ended without an error
-	Failed   = "failed"   // the task or job has ended with an error, or was refused
+	Launched = "launched" // the scheduler reports that the task or job runs
+	Start    = "start"    // the first instruction of the task or job, as the task itself reports it
+	Last     = "last"     // the last instruction of the task or job, as the task itself reports it
+	Finish   = "finish"   // the scheduler reports that the task or job has ended without an error
+	Failed   = "failed"   // the scheduler reports that the task or job has ended with an error, or has refused it
 )
 
 // Event is something that happened to a job or to one of its tasks. Its time is by the clock of this machine.
@@ -29,6 +31,8 @@ type Event struct {
 	Task int       `json:"task,omitempty"` // number of the task, from 1; 0: the event is about the whole job
 	Node string    `json:"node,omitempty"`
 	Text string    `json:"text,omitempty"` // why a job failed
+	// Clock is the node whose clock has shown Time, until [Remote.Measure] has converted Time to the clock of this machine.
+	Clock string `json:"-"`
 }
 
 // Limit is a limit of the scheduler or its clients that can determine a result.
@@ -67,6 +71,13 @@ type Doubter interface {
 	Doubts() []string
 }
 
+// Capable is an optional interface of a player that knows its own speed.
+type Capable interface {
+	// Capacity returns how many requests to submit jobs per second the player could have sent during the last Play at most, as it has
+	// measured them. 0: it is unknown.
+	Capacity() float64
+}
+
 // Clocked is an optional interface of a player whose events have times of a node's clock, which it converts to this machine's
 // clock.
 type Clocked interface {
@@ -78,4 +89,10 @@ type Clocked interface {
 type Usage struct {
 	CPU    float64 `json:"cpu"`    // processor seconds since its start
 	Memory int64   `json:"memory"` // bytes: the sum over all processes of the largest memory since the last call of Usage
+}
+
+// Place says on which nodes a player runs its commands.
+type Place struct {
+	Commands  string `json:"commands"`  // the node on which the player runs the commands that submit and observe jobs
+	Scheduler string `json:"scheduler"` // the node of the scheduler, where the player runs commands, too
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -25,8 +26,10 @@ type Remote struct {
 	Client   string   // the node on which the player submits and observes jobs; empty: the node of the scheduler
 	Programs []string // names of the scheduler's processes, in the form that [ReadUsage] takes
 
-	doubts []string // doubts about the result of the last Play
-	clocks Clocks   // readings of the clocks of the last Play
+	before   map[string]Clock // readings of all clocks before the last Play, by node
+	doubts   []string         // doubts about the result of the last Play
+	clocks   Clocks           // readings of the scheduler's clock of the last Play
+	capacity float64          // see [Capable], of the last Play
 }
 
 // Place returns on which nodes the player runs commands.
@@ -61,11 +64,7 @@ func (r *Remote) run(ctx context.Context, limit time.Duration, node string, stdi
 
 // Usage implements [Player]. The usage of a part of the scheduler is the sum over all nodes.
 func (r *Remote) Usage(ctx context.Context) (map[string]Usage, error) {
-	var nodes []string
-	for _, m := range r.Cluster.Members {
-		nodes = append(nodes, m.Node)
-	}
-	usage, err := ReadUsage(ctx, r.Cluster.Run, nodes, r.Programs)
+	usage, err := ReadUsage(ctx, r.Cluster.Run, "", r.nodes(), r.Programs)
 	if err != nil {
 		return nil, fmt.Errorf("%s: read the usage: %w", r.Engine, err)
 	}
@@ -78,29 +77,20 @@ func (r *Remote) Doubts() []string { return r.doubts }
 // Clocks implements [Clocked].
 func (r *Remote) Clocks() Clocks { return r.clocks }
 
-// DateOn returns a function that reads the clock of a node with the command date.
-func (r *Remote) DateOn(node string) func(context.Context) ([]byte, error) {
+// Capacity implements [Capable].
+func (r *Remote) Capacity() float64 { return r.capacity }
+
+// dateOn returns a function that reads the clock of a node with the command date.
+func (r *Remote) dateOn(node string) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) { return r.RunOn(ctx, node, nil, "date", "+%s%N") }
 }
 
-// ReadClock reads the clock of a node before a workload.
-func (r *Remote) ReadClock(ctx context.Context, node string) (Clock, error) {
-	return ReadClock(ctx, r.DateOn(node))
-}
-
-// ReadClockAgain reads the clock of a node after a workload, also if ctx has ended. Doubts about this clock replace all
-// earlier doubts of the player.
-func (r *Remote) ReadClockAgain(ctx context.Context, node string, before Clock) Clocks {
-	var doubts []string
-	r.clocks, doubts = ReadClockAgain(ctx, before, r.DateOn(node))
-	r.doubts = nil
-	r.Doubt(node, doubts...)
-	return r.clocks
-}
+// ClockBefore returns the reading of a node's clock before the workload.
+func (r *Remote) ClockBefore(node string) Clock { return r.before[node] }
 
 // Doubt adds doubts about the last Play. node is the node that is the cause of these doubts.
 func (r *Remote) Doubt(node string, doubts ...string) {
 	for _, d := range doubts {
-		r.doubts = append(r.doubts, node+": "+d)
+		r.doubts = append(r.doubts, strings.TrimPrefix(node+": "+d, ": "))
 	}
 }

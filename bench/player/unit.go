@@ -36,13 +36,11 @@ func (u Unit) RunScript(ctx context.Context, script string) ([]byte, error) {
 	return u.Run(ctx, strings.NewReader(script), "sh", "-s")
 }
 
-// Stop runs a script and then stops the program, also if ctx has ended. It returns the output of the script. It returns no error:
-// [Player.Clean] reports a program that still runs.
-func (u Unit) Stop(ctx context.Context, script string) []byte {
+// Stop stops the program, also if ctx has ended. It returns no error: [Player.Clean] reports a program that still runs.
+func (u Unit) Stop(ctx context.Context) {
 	ctx, cancel := lastContext(ctx)
 	defer cancel()
-	out, _ := u.RunScript(ctx, script+u.StopScript())
-	return out
+	_, _ = u.RunScript(ctx, u.StopScript())
 }
 
 // ReadLines returns the lines of the program's file after the first offset bytes, and the new offset.

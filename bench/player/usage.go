@@ -6,29 +6,48 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
-// usageScript prints a line for each process whose name matches one of the patterns in its arguments. The line contains the
-// pattern, the largest resident memory in KiB since the last call or the start of the process, and the file /proc/PID/stat.
-// Writing 5 to clear_refs resets the largest memory to the current memory. That costs nothing, and does not touch the memory
-// itself.
-const usageScript = `for d in /proc/[0-9]*; do
-	read -r name 2> /dev/null < "$d/comm" || continue
+// usageScript prints a line for each cgroup that contains a process whose name matches one of the patterns in its arguments after the
+// first one. The line contains the pattern, the processor time of the cgroup in microseconds, and its largest memory in bytes. A cgroup also
+// contains the children of the process, such as the programs that start containers, and the times of those that have ended. A scope of
+// systemd counts as a whole, because it may contain a cgroup for each job. The first argument is the folder that contains proc and sys.
+//
+// With version 1 of cgroups, systemd gives the cgroups no counters. Then the script adds up the processes in the cgroup; ended ones
+// count if their parent has waited for them.
+const usageScript = `root=$1
+shift
+seen=
+for d in "$root"/proc/[0-9]*; do
+	read -r name < "$d/comm" || continue
 	for pattern; do
-		case $name in
-		$pattern)
-			read -r stat 2> /dev/null < "$d/stat" || break
-			while read -r key kib unit; do
-				[ "$key" != VmHWM: ] || printf '%s|%s|%s\n' "$pattern" "$kib" "$stat"
-			done 2> /dev/null < "$d/status"
-			{ echo 5 > "$d/clear_refs"; } 2> /dev/null || :
-			break ;;
-		esac
+		case $name in $pattern) ;; *) continue ;; esac
+		while IFS=: read -r number controllers path; do
+			case $controllers in "" | name=systemd) break ;; esac
+		done < "$d/cgroup"
+		case $path in *.scope/*) path=${path%%.scope/*}.scope ;; esac
+		case "$seen " in *" $path "*) break ;; esac
+		seen="$seen $path"
+		folder=$root/sys/fs/cgroup$path
+		used=0 memory=0
+		if read -r key used < "$folder/cpu.stat"; then
+			read -r memory < "$folder/memory.peak" || read -r memory < "$folder/memory.current" || :
+		else
+			for pid in $(find "$root/sys/fs/cgroup/systemd$path" -name cgroup.procs -exec cat {} +); do
+				read -r stat < "$root/proc/$pid/stat" || continue
+				set_stat() { used=$((used + (${12} + ${13} + ${14} + ${15}) * 10000)); }
+				set_stat ${stat##*) }
+				while read -r key kib unit; do
+					[ "$key" != VmHWM: ] || memory=$((memory + kib * 1024))
+				done < "$root/proc/$pid/status"
+			done
+		fi
+		printf '%s|%s|%s\n' "$pattern" "$used" "$memory"
+		break
 	done
-done
+done 2> /dev/null
 `
 
 // maxComm is the length to which the kernel cuts the name of a process.
@@ -37,55 +56,42 @@ const maxComm = 15
 // usageTimeout is the time limit for reading the usage on all nodes.
 const usageTimeout = 30 * time.Second
 
-// ReadUsage returns the processor time and memory of programs on nodes, by the name of the program. A name may be a pattern of
-// the shell. The values are sums over all nodes and processes; programs that do not run are left out. The memory of a process is
-// its largest memory since the last call, or since its start. run runs a command on a node.
-func ReadUsage(ctx context.Context, run func(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error), nodes, programs []string) (map[string]Usage, error) {
+// ReadUsage returns the processor time and memory of the cgroups of programs on nodes, by the name of the program. A name may be a pattern
+// of the shell. The values are sums over all nodes; programs that do not run are left out. run runs a command on a node.
+func ReadUsage(ctx context.Context, run func(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error), root string, nodes, programs []string) (map[string]Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, usageTimeout)
 	defer cancel()
-	argv := []string{"sh", "-s", "--"}
-	full := map[string]string{}
+	argv, full := []string{"sh", "-s", "--", root}, map[string]string{}
 	for _, p := range programs {
 		name := p[:min(len(p), maxComm)]
-		full[name] = p
+		full[name] = strings.TrimSuffix(p, "-*")
 		argv = append(argv, name)
 	}
-	outputs := make([][]byte, len(nodes))
-	var g errgroup.Group
-	g.SetLimit(8)
-	for i, node := range nodes {
-		g.Go(func() (err error) {
-			outputs[i], err = run(ctx, node, strings.NewReader(usageScript), argv...)
+	total, mu := map[string]Usage{}, sync.Mutex{}
+	err := eachNode(nodes, func(node string) error {
+		out, err := run(ctx, node, strings.NewReader(usageScript), argv...)
+		if err != nil {
 			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for line := range strings.Lines(string(out)) {
+			f := strings.Split(strings.TrimSpace(line), "|")
+			if len(f) != 3 {
+				return fmt.Errorf("%s: unexpected line %.100q", node, line)
+			}
+			used, errUsed := strconv.ParseUint(f[1], 10, 63)
+			memory, errMemory := strconv.ParseUint(f[2], 10, 63)
+			if errUsed != nil || errMemory != nil {
+				return fmt.Errorf("%s: unexpected line %.100q", node, line)
+			}
+			u := total[full[f[0]]]
+			total[full[f[0]]] = Usage{CPU: u.CPU + float64(used)/1e6, Memory: u.Memory + int64(memory)}
+		}
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
-	total := map[string]Usage{}
-	for i, out := range outputs {
-		for line := range strings.Lines(string(out)) {
-			name, u, err := parseUsage(strings.TrimSpace(line))
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", nodes[i], err)
-			}
-			name = full[name]
-			total[name] = Usage{CPU: total[name].CPU + u.CPU, Memory: total[name].Memory + u.Memory}
-		}
-	}
 	return total, nil
-}
-
-// parseUsage parses a line of usageScript.
-func parseUsage(line string) (string, Usage, error) {
-	parts := strings.SplitN(line, "|", 3)
-	if len(parts) != 3 {
-		return "", Usage{}, fmt.Errorf("unexpected line %.100q", line)
-	}
-	cpu, errCPU := ParseStat(parts[2], false)
-	kib, errMemory := strconv.ParseInt(parts[1], 10, 64)
-	if errCPU != nil || errMemory != nil {
-		return "", Usage{}, fmt.Errorf("unexpected line %.100q", line)
-	}
-	return parts[0], Usage{CPU: cpu, Memory: kib << 10}, nil
 }

@@ -2,10 +2,14 @@ package player
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
-	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func runHere(ctx context.Context, _ string, stdin io.Reader, argv ...string) ([]byte, error) {
@@ -14,72 +18,49 @@ func runHere(ctx context.Context, _ string, stdin io.Reader, argv ...string) ([]
 	return cmd.Output()
 }
 
-// The script finds a process by its name, also one whose name the kernel has cut, and its processor time.
+// The usage is that of the cgroups of the programs, with what they start: once for each cgroup, and on two nodes.
 func TestReadUsage(t *testing.T) {
-	for shell, program := range map[string]string{"sh": "kube-controller-manager", "bash": "kube-contr?l*"} {
-		busy := exec.Command(shell, "-c", "printf 'a program (with) blanks' > /proc/$$/comm; printf kube-controller > /proc/$$/comm; end=$(($(date +%s) + 20)); while [ \"$(date +%s)\" -lt $end ]; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; done")
-		if err := busy.Start(); err != nil {
+	root := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		file := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		var u map[string]Usage
-		var err error
-		for range 100 {
-			u, err = ReadUsage(t.Context(), runHere, []string{"here", "here"}, []string{program, "no-such-program"})
-			if err != nil || u[program].CPU >= 0.1 {
-				break
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		_ = busy.Process.Kill()
-		_ = busy.Wait()
-		if got := u[program]; err != nil || got.CPU < 0.1 || got.CPU > 30 || got.Memory < 100<<10 || len(u) != 1 {
-			t.Errorf("%s: %+v, %v", shell, u, err)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
-}
-
-func TestParseUsage(t *testing.T) {
-	name, u, err := parseUsage("etcd|2048|12 (et) cd) S 1 12 12 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 9 0 1 1 1")
-	if err != nil || name != "etcd" || u != (Usage{CPU: 2, Memory: 2 << 20}) {
-		t.Errorf("%s, %+v, %v", name, u, err)
+	process := func(pid int, name, cgroup string) { // with 4 s of processor time and 2 MiB
+		write(fmt.Sprintf("proc/%d/comm", pid), name+"\n")
+		write(fmt.Sprintf("proc/%d/cgroup", pid), cgroup)
+		write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (%s) x) S 1 1 1 0 -1 4194560 9 0 0 0 100 50 200 50 20 0 9 0 100 1 1\n", pid, name))
+		write(fmt.Sprintf("proc/%d/status", pid), "Name:\tx\nVmHWM:\t2048 kB\n")
 	}
-	for _, line := range []string{"", "etcd|1", "etcd|x|1 (e) S 1 1 1 1 1 1 1 1 1 1 1 1 1", "etcd|1|1 (e) S 1", "etcd|1|1 (e) S 1 1 1 1 1 1 1 1 1 1 a b 1"} {
-		if _, _, err := parseUsage(line); err == nil {
+	process(10, "kube-controller", "0::/pod/a.scope\n")
+	write("sys/fs/cgroup/pod/a.scope/cpu.stat", "usage_usec 1500000\nuser_usec 1\n")
+	write("sys/fs/cgroup/pod/a.scope/memory.peak", "1048576\n")
+	process(20, "containerd", "0::/system.slice/containerd.service\n")
+	process(21, "containerd-shim", "0::/system.slice/containerd.service\n")
+	write("sys/fs/cgroup/system.slice/containerd.service/cpu.stat", "usage_usec 500000\n")
+	write("sys/fs/cgroup/system.slice/containerd.service/memory.current", "4096\n")
+	process(30, "slurmstepd", "0::/system.slice/slurmstepd.scope/job_1/step_0/slurm\n")
+	process(31, "slurmstepd", "0::/system.slice/slurmstepd.scope/system\n")
+	write("sys/fs/cgroup/system.slice/slurmstepd.scope/cpu.stat", "usage_usec 7000000\n")
+	process(40, "flux-broker-3", "9:cpuacct:/\n1:name=systemd:/system.slice/flux.service\n")
+	process(41, "flux-shell", "1:name=systemd:/system.slice/flux.service\n")
+	write("sys/fs/cgroup/systemd/system.slice/flux.service/cgroup.procs", "40\n41\n99\n")
+	process(50, "bash", "0::/user.slice\n")
+	programs := []string{"kube-controller-manager", "containerd", "slurmstepd", "flux-broker-*", "no-such-program"}
+	got, err := ReadUsage(t.Context(), runHere, root, []string{"a", "b"}, programs)
+	want := map[string]Usage{"kube-controller-manager": {3, 2 << 20}, "containerd": {1, 8192}, "slurmstepd": {14, 0}, "flux-broker": {16, 8 << 20}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v%s", err, diff)
+	}
+	for _, line := range []string{"etcd", "etcd|x|1", "etcd|1|-1"} {
+		run := func(context.Context, string, io.Reader, ...string) ([]byte, error) { return []byte(line), nil }
+		if _, err := ReadUsage(t.Context(), run, "/", []string{"a"}, []string{"etcd"}); err == nil {
 			t.Errorf("%q is accepted", line)
 		}
-	}
-}
-
-// The memory is the largest one since the last call, not that at its time.
-func TestReadUsageMemory(t *testing.T) {
-	p := exec.Command("bash", "-c", `printf peak-test > /proc/$$/comm; x=$(head -c 60000000 /dev/zero | tr '\0' a); unset x; echo; read -r _`)
-	stdin, err := p.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := p.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		stdin.Close()
-		_ = p.Wait()
-	}()
-	if _, err := stdout.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
-	var memory []int64
-	for range 2 {
-		u, err := ReadUsage(t.Context(), runHere, []string{"here"}, []string{"peak-test"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		memory = append(memory, u["peak-test"].Memory)
-	}
-	if memory[0] < 60e6 || memory[1] > memory[0]-50e6 {
-		t.Errorf("the memory is %v, want at least 60 MB and then less", memory)
 	}
 }

@@ -10,59 +10,74 @@ import (
 	"github.com/nixbench/nixbench/bench/stats"
 )
 
-// Ratio is the ratio of the medians of a metric in two cells.
+// Ratio is the ratio of a metric in two cells.
 type Ratio struct {
 	Cell  map[string]string `json:"cell"`            // the levels that both cells have
 	Nodes int               `json:"nodes,omitempty"` // for a calibration: the number of nodes that run jobs, in both cells
 	stats.Comparison
 }
 
-// Comparison contains the differences between two sweeps, and the ratios of the second sweep's results to those of the first.
+// Comparison contains the differences between two groups of sweeps, and the ratios of the second group's results to those of the first.
 type Comparison struct {
-	X           string             `json:"-"` // the id of the first sweep
-	Y           string             `json:"-"`
-	Differences []bench.Difference `json:"differences"`
+	Sweeps      [2][]string        `json:"sweeps"`      // the ids of both groups
+	Differences []bench.Difference `json:"differences"` // between the first sweeps of the groups, and within the groups
 	Causes      int                `json:"causes"`
 	Ratios      []Ratio            `json:"ratios"`
-	Calibration []Ratio            `json:"calibration"` // ratios of results with hollow nodes to results with machines, if nothing else differs
 	hollow      bool               // whether hollow nodes are compared with machines
 }
 
-// Compare compares the cells that two sweeps have in common.
-func Compare(x, y *bench.Store) (Comparison, error) {
-	c := Comparison{
-		X: x.Sweep.ID, Y: y.Sweep.ID, Differences: bench.Compare(x.Sweep, y.Sweep), Calibration: []Ratio{}, hollow: comparesHollow(x.Sweep, y.Sweep),
+// Compare compares the cells that two groups of sweeps have in common. Each sweep is one observation: its trials share the state of the
+// computer on its day.
+func Compare(x, y []*bench.Store) (Comparison, error) {
+	c := Comparison{Ratios: []Ratio{}, hollow: comparesHollow(x[0].Sweep, y[0].Sweep)}
+	var inputs [2][]page.Input
+	var attempts [2][]map[int][]bench.Attempt
+	for side, group := range [][]*bench.Store{x, y} {
+		for _, st := range group {
+			all, err := st.AllAttempts()
+			if err != nil {
+				return c, err
+			}
+			in, _ := summarise(st.Sweep, all)
+			inputs[side], attempts[side] = append(inputs[side], in), append(attempts[side], all)
+			c.Sweeps[side] = append(c.Sweeps[side], st.Sweep.ID)
+			for _, d := range bench.Compare(group[0].Sweep, st.Sweep) {
+				d.What += " within a side, in " + st.Sweep.ID
+				c.Differences = append(c.Differences, d)
+			}
+		}
 	}
-	attemptsX, err := x.AllAttempts()
-	if err != nil {
-		return c, err
-	}
-	attemptsY, err := y.AllAttempts()
-	if err != nil {
-		return c, err
-	}
-	c.Differences = append(c.Differences, bench.CompareResults(x.Sweep, y.Sweep, attemptsX, attemptsY, c.Differences)...)
+	between := bench.Compare(x[0].Sweep, y[0].Sweep)
+	between = append(between, bench.CompareResults(x[0].Sweep, y[0].Sweep, attempts[0][0], attempts[1][0], between)...)
+	c.Differences = append(between, c.Differences...)
 	c.Causes = bench.CountCauses(c.Differences)
-	before, _ := summarise(x.Sweep, attemptsX)
-	after, _ := summarise(y.Sweep, attemptsY)
-	for _, cell := range before.Cells {
-		c.Ratios = append(c.Ratios, compareCells(after, cell, before, cell)...)
-	}
 	var all []*stats.Comparison
+	for _, cell := range inputs[0][0].Cells {
+		for _, metric := range page.MainMetrics {
+			var samples [2][][]stats.Sample
+			for side := range inputs {
+				for _, in := range inputs[side] {
+					samples[side] = append(samples[side], samplesOf(in, cell))
+				}
+			}
+			if r, ok := stats.RatioOfSweeps(samples[1], samples[0], metric); ok {
+				c.Ratios = append(c.Ratios, Ratio{Cell: cell, Comparison: r})
+			}
+		}
+	}
 	for i := range c.Ratios {
-		all = append(all, &c.Ratios[i].Comparison)
+		if c.Ratios[i].Interval != nil {
+			all = append(all, &c.Ratios[i].Comparison)
+		}
 	}
-	stats.Holm(all)
-	if c.hollow && isCalibration(c.Differences) {
-		c.Calibration = calibrateBetween(x.Sweep, before, y.Sweep, after)
-	}
+	stats.Holm(all, stats.Level)
 	return c, nil
 }
 
-// compareCells returns the ratios of the main metrics of two cells.
-func compareCells(a page.Input, cellA map[string]string, b page.Input, cellB map[string]string) []Ratio {
+// compareCells returns the ratios of the main metrics of two cells of a sweep.
+func compareCells(in page.Input, cellA, cellB map[string]string) []Ratio {
 	var out []Ratio
-	x, y := samplesOf(a, cellA), samplesOf(b, cellB)
+	x, y := samplesOf(in, cellA), samplesOf(in, cellB)
 	for _, metric := range page.MainMetrics {
 		if c, ok := stats.Ratio(x, y, metric); ok {
 			out = append(out, Ratio{Cell: cellA, Comparison: c})
@@ -74,12 +89,10 @@ func compareCells(a page.Input, cellA map[string]string, b page.Input, cellB map
 // String returns how the sweeps differ, and whether a difference between their results has a single cause.
 func (c Comparison) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s against %s\n\n", c.Y, c.X)
+	fmt.Fprintf(&b, "%s against %s\n\n", strings.Join(c.Sweeps[1], ", "), strings.Join(c.Sweeps[0], ", "))
 	switch {
-	case c.hollow && len(c.Calibration) > 0:
-		b.WriteString("the sweeps differ in their hollow nodes only:\n")
 	case c.hollow:
-		b.WriteString("confounded: the nodes of one sweep are machines and those of the other are hollow, so a ratio shows the error of hollow nodes, too:\n")
+		b.WriteString("confounded: the nodes of one sweep are machines and those of the other are hollow, so a ratio shows the error of hollow nodes, too; measure both in one sweep:\n")
 	case len(c.Differences) == 0:
 		b.WriteString("the sweeps are equal: systems, workloads, order and computer\n")
 	case c.Causes == 1:
@@ -97,14 +110,14 @@ func (c Comparison) String() string {
 	return b.String()
 }
 
-// Tables returns the table of the ratios of hollow nodes to machines. If there are no such ratios, it returns the tables of all ratios.
+// Tables returns the table of the ratios.
 func (c Comparison) Tables() []page.Table {
-	if len(c.Calibration) > 0 {
-		return calibrationTables(c.Calibration)
-	}
-	t := page.Table{Head: []string{"CELL", "METRIC", "RATIO", "ANSWER"}}
+	t := page.Table{Head: []string{"CELL", "METRIC", "RATIO", "95 % INTERVAL", "ANSWER"}}
 	for _, r := range c.Ratios {
-		t.Rows = append(t.Rows, []string{bench.FormatCell(r.Cell), r.Metric, r.text(), r.Answer})
+		t.Rows = append(t.Rows, []string{bench.FormatCell(r.Cell), r.Metric, r.text(), r.interval(), r.Answer})
+		if r.Interval == nil && t.Note == "" {
+			t.Note = "– " + r.Reason + ": nixbench bench compare A1,A2,A3 B1,B2,B3. Levels of one sweep are compared without this."
+		}
 	}
 	if len(t.Rows) == 0 {
 		return nil
@@ -120,6 +133,13 @@ func (r Ratio) text() string {
 	return fmt.Sprintf("%.3g", r.Comparison.Ratio)
 }
 
+func (r Ratio) interval() string {
+	if r.Interval == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.3g to %.3g", r.Interval.Low, r.Interval.High)
+}
+
 // calibrateWithin compares each cell with hollow nodes with the cell of the same sweep that has as many machines, and equal other levels.
 func calibrateWithin(s bench.Sweep, in page.Input) []Ratio {
 	out := []Ratio{}
@@ -127,22 +147,8 @@ func calibrateWithin(s bench.Sweep, in page.Input) []Ratio {
 		for _, machines := range in.Cells {
 			same := withoutSizes(hollow)
 			if isHollow(s, hollow) && !isHollow(s, machines) && maps.Equal(same, withoutSizes(machines)) {
-				out = append(out, calibrate(in, hollow, in, machines, same)...)
+				out = append(out, calibrate(in, hollow, machines, same)...)
 			}
-		}
-	}
-	return out
-}
-
-// calibrateBetween compares each cell of one sweep that has hollow nodes with the same cell of the other sweep, if it has as many machines.
-func calibrateBetween(x bench.Sweep, before page.Input, y bench.Sweep, after page.Input) []Ratio {
-	out := []Ratio{}
-	for _, cell := range before.Cells {
-		switch {
-		case isHollow(x, cell) && !isHollow(y, cell):
-			out = append(out, calibrate(before, cell, after, cell, cell)...)
-		case isHollow(y, cell) && !isHollow(x, cell):
-			out = append(out, calibrate(after, cell, before, cell, cell)...)
 		}
 	}
 	return out
@@ -150,12 +156,12 @@ func calibrateBetween(x bench.Sweep, before page.Input, y bench.Sweep, after pag
 
 // calibrate compares a cell with hollow nodes with a cell with machines, unless their numbers of nodes differ. same has the levels that
 // both cells have.
-func calibrate(in page.Input, hollow map[string]string, other page.Input, machines, same map[string]string) []Ratio {
+func calibrate(in page.Input, hollow, machines, same map[string]string) []Ratio {
 	n := nodesOf(in, hollow)
-	if n == 0 || n != nodesOf(other, machines) {
+	if n == 0 || n != nodesOf(in, machines) {
 		return nil
 	}
-	out := compareCells(in, hollow, other, machines)
+	out := compareCells(in, hollow, machines)
 	for i := range out {
 		out[i].Cell, out[i].Nodes = same, n
 	}
@@ -181,31 +187,17 @@ func withoutSizes(cell map[string]string) map[string]string {
 	return out
 }
 
-// isCalibration reports whether hollow nodes are the only cause of the differences between two sweeps.
-func isCalibration(differences []bench.Difference) bool {
-	for _, d := range differences {
-		if !d.Follows && d.What != bench.ArgumentsOfSet && !strings.HasPrefix(d.What, "the hollow nodes of ") {
-			return false
-		}
-	}
-	return true
-}
-
 // calibrationTables returns the table of the ratios of hollow nodes to machines, or no table if there are no ratios.
 func calibrationTables(all []Ratio) []page.Table {
 	if len(all) == 0 {
 		return nil
 	}
 	t := page.Table{
-		Title: "Calibration: ratio of the medians of hollow nodes to those of as many machines",
+		Title: "Calibration: ratio of hollow nodes to as many machines",
 		Head:  []string{"NODES", "CELL", "METRIC", "RATIO", "95 % INTERVAL", "ANSWER"},
 	}
 	for _, c := range all {
-		interval := "-"
-		if c.Interval != nil {
-			interval = fmt.Sprintf("%.3g to %.3g", c.Interval.Low, c.Interval.High)
-		}
-		t.Rows = append(t.Rows, []string{fmt.Sprint(c.Nodes), bench.FormatCell(c.Cell), c.Metric, c.text(), interval, c.Answer})
+		t.Rows = append(t.Rows, []string{fmt.Sprint(c.Nodes), bench.FormatCell(c.Cell), c.Metric, c.text(), c.interval(), c.Answer})
 	}
 	return []page.Table{t}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/page"
+	"github.com/nixbench/nixbench/bench/stats"
 )
 
 // isHollow reports whether a cell has hollow nodes: one machine stands for several hollow nodes.
@@ -25,7 +26,8 @@ func comparesHollow(a, b bench.Sweep) bool {
 
 // splitHollow returns the results of the cells whose nodes are machines, and then the results of the cells with hollow nodes, so that no
 // table, no drawing and no claim compares both kinds of cells. If all cells are of one kind, it returns one part. Each part has its claims.
-func splitHollow(s bench.Sweep, in page.Input) ([]page.Input, error) {
+// baselines has the samples of the sweeps that claims name as baselines, by id.
+func splitHollow(s bench.Sweep, in page.Input, baselines map[string][]stats.Sample) []page.Input {
 	parts := []page.Input{in, in} // the results with machines, and the results with hollow nodes
 	for i := range parts {
 		of := func(cell map[string]string) bool { return isHollow(s, cell) == (i == 1) }
@@ -39,12 +41,9 @@ func splitHollow(s bench.Sweep, in page.Input) ([]page.Input, error) {
 		parts[1].Notes = []string{"The nodes of these cells are hollow."}
 	}
 	for i := range parts {
-		var err error
-		if parts[i].Claims, err = evaluateClaims(s.Benchmark, parts[i].Trials); err != nil {
-			return nil, err
-		}
+		parts[i].Claims = evaluateClaims(s, parts[i].Trials, baselines)
 	}
-	return parts, nil
+	return parts
 }
 
 // keep returns a new list of those values for which f returns true.

@@ -12,7 +12,7 @@ import (
 func hollowSweep(first, second int) (bench.Sweep, page.Input) {
 	cells := []map[string]string{{"roles.node.hollow": "0"}, {"roles.node.hollow": "8"}}
 	s := bench.Sweep{
-		Benchmark:      bench.Benchmark{Cells: cells, Claims: map[string]string{"same": "ratio(throughput, roles.node.hollow, 8, 0) > 0.9"}},
+		Benchmark:      bench.Benchmark{Cells: cells, Claims: map[string]stats.Claim{"same": {Metric: "throughput", Factor: "roles.node.hollow", A: "8", B: "0", Op: ">", Value: 0.9}}},
 		Configurations: []bench.Configuration{{Levels: cells[0], Hollow: first}, {Levels: cells[1], Hollow: second}},
 		Trials:         []bench.Trial{{Cell: cells[0]}, {Cell: cells[1], Configuration: 1}},
 	}
@@ -27,9 +27,9 @@ func hollowSweep(first, second int) (bench.Sweep, page.Input) {
 func TestSplitHollow(t *testing.T) {
 	for _, test := range []struct{ first, second, parts int }{{0, 0, 1}, {8, 8, 1}, {0, 8, 2}} {
 		s, in := hollowSweep(test.first, test.second)
-		parts, err := splitHollow(s, in)
-		if err != nil || len(parts) != test.parts {
-			t.Fatalf("%+v: %d parts, %v", test, len(parts), err)
+		parts := splitHollow(s, in, nil)
+		if len(parts) != test.parts {
+			t.Fatalf("%+v: %d parts", test, len(parts))
 		}
 		for i, p := range parts {
 			if want := 2 / test.parts; len(p.Cells) != want || len(p.Trials) != want {

@@ -1,12 +1,13 @@
-// Package results reads what sweeps have measured: the medians, ratios and claims of a sweep, and the differences between two sweeps.
+// Package results reads what sweeps have measured: the means, ratios and claims of a sweep, and the differences between sweeps.
 // Package page draws these results.
 package results
 
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -34,7 +35,8 @@ func ReadParts(st *bench.Store) ([]page.Input, error) {
 		times := trial.ListTimes(jobs, a.Result.Began, events)
 		in.Trials[i].Times = &times
 	}
-	return splitHollow(st.Sweep, in)
+	baselines, err := readBaselines(st)
+	return splitHollow(st.Sweep, in, baselines), err
 }
 
 // summarise returns the results of a sweep with these attempts, without the trials of the warm-up. It also returns the attempt of each
@@ -42,17 +44,17 @@ func ReadParts(st *bench.Store) ([]page.Input, error) {
 func summarise(s bench.Sweep, all map[int][]bench.Attempt) (in page.Input, counted []bench.Attempt) {
 	in = page.Input{
 		Sweep: s.ID, Started: s.Created, Revision: s.Revision, Order: s.Benchmark.Order, Seed: s.Benchmark.Seed, Cells: s.Benchmark.Cells,
-		Quiet: s.Benchmark.Quiet, Systems: s.CompareLevels(all),
+		Quiet: s.Benchmark.Quiet, Systems: s.CompareLevels(all), Metrics: s.Benchmark.Metrics, Level: s.Level(),
 	}
 	limits := map[string][]page.Limit{} // by the levels of their configuration
-	var missing []int                   // numbers of the trials that have no result
+	missing := 0                        // number of trials that have no result
 	measured := 0                       // number of trials that are not part of the warm-up
 	for _, t := range s.Trials {
 		if t.Block == 0 {
 			continue
 		}
 		if measured++; !slices.ContainsFunc(all[t.Number], bench.Attempt.Counts) {
-			missing = append(missing, t.Number)
+			missing++
 		}
 		for _, a := range all[t.Number] {
 			if a.State == bench.Failed {
@@ -71,34 +73,44 @@ func summarise(s bench.Sweep, all map[int][]bench.Attempt) (in page.Input, count
 		in.Limits = append(in.Limits, limits[key]...)
 	}
 	orderByTime(in.Trials, counted)
-	in.Notes = listNotes(s.Benchmark, counted, missing, measured)
+	in.Notes = append(s.DescribeTuning(all), listNotes(s, counted, missing, measured)...)
 	return in, counted
 }
 
-// listNotes returns what readers of the results must know. counted are the attempts with a result, missing the numbers of the trials
-// without a result, and measured the number of all trials without the warm-up.
-func listNotes(b bench.Benchmark, counted []bench.Attempt, missing []int, measured int) (notes []string) {
+// listNotes returns what readers of the results must know. counted are the attempts with a result, missing is the number of trials without a
+// result, and measured that of all trials without the warm-up.
+func listNotes(s bench.Sweep, counted []bench.Attempt, missing, measured int) (notes []string) {
+	b := s.Benchmark
+	for _, doubt := range []string{bench.EmulatedDoubt, bench.SharedKernelDoubt} {
+		if slices.ContainsFunc(counted, func(a bench.Attempt) bool { return slices.Contains(a.Reasons, doubt) }) {
+			notes = append(notes, strings.ToUpper(doubt[:1])+doubt[1:]+".")
+		}
+	}
 	if b.Order == bench.Cheap {
 		notes = append(notes, "Order \"cheap\": differences between configurations are confounded with time.")
 	}
 	if b.Reset != bench.Fresh {
 		notes = append(notes, "Reset \"clean\": trials on the same machines are not independent.")
 	}
-	if len(missing) > 0 {
-		notes = append(notes, fmt.Sprintf("%d of %d trials have no result: %s.", len(missing), measured, formatNumbers(missing)))
+	if missing > 0 {
+		notes = append(notes, fmt.Sprintf("%d of %d trials have no result; the answers are preliminary if the sweep is continued.", missing, measured))
+	}
+	if level := s.Level(); level != stats.Level {
+		notes = append(notes, fmt.Sprintf("The sweep may have up to %d blocks: the answers after %d blocks use a level of %.2g %%.", b.MaxBlocks, b.Repetitions, 100*level))
+	}
+	few := slices.ContainsFunc(counted, func(a bench.Attempt) bool { return a.Result.Jobs > 0 && a.Result.Jobs < trial.MinJobsP99 })
+	if few {
+		notes = append(notes, fmt.Sprintf("The 99th percentiles of workloads with fewer than %d jobs are absent.", trial.MinJobsP99))
 	}
 	notes = append(notes, bench.DescribePlaces(counted)...)
-	if slices.ContainsFunc(counted, func(a bench.Attempt) bool { return slices.Contains(a.Reasons, bench.EmulatedDoubt) }) {
-		notes = append(notes, bench.EmulatedDoubt)
-	}
-	return notes
+	return append(notes, bench.DescribeStamps(counted)...)
 }
 
 // newTrial returns the trial t with the result and the noise of its attempt a, but without the times of its jobs.
 func newTrial(t bench.Trial, a bench.Attempt) page.Trial {
 	out := page.Trial{
 		Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics, Incomplete: !a.Result.Complete},
-		Verdict: a.State, Reasons: a.Reasons, Requests: a.Requests, Nodes: a.Result.Nodes,
+		Verdict: a.State, Reasons: a.Reasons, Requests: a.Requests, Nodes: a.Result.Nodes, CPUs: a.Result.CPUs,
 	}
 	if a.Noise != nil {
 		out.Noise = *a.Noise
@@ -118,24 +130,6 @@ func orderByTime(trials []page.Trial, attempts []bench.Attempt) {
 	}
 }
 
-// formatNumbers writes ascending numbers as ranges, such as 1, 3–5.
-func formatNumbers(numbers []int) string {
-	var parts []string
-	for i := 0; i < len(numbers); {
-		last := i
-		for last+1 < len(numbers) && numbers[last+1] == numbers[last]+1 {
-			last++
-		}
-		part := strconv.Itoa(numbers[i])
-		if last > i {
-			part += "–" + strconv.Itoa(numbers[last])
-		}
-		parts = append(parts, part)
-		i = last + 1
-	}
-	return strings.Join(parts, ", ")
-}
-
 // counting returns the samples of the trials whose results count (valid or suspect) and for which selects returns true.
 func counting(trials []page.Trial, selects func(page.Trial) bool) []stats.Sample {
 	var out []stats.Sample
@@ -152,16 +146,55 @@ func samplesOf(in page.Input, cell map[string]string) []stats.Sample {
 	return counting(in.Trials, func(t page.Trial) bool { return maps.Equal(t.Cell, cell) })
 }
 
-// evaluateClaims evaluates the claims of a benchmark with the trials whose results count (valid or suspect).
-func evaluateClaims(b bench.Benchmark, trials []page.Trial) ([]stats.ClaimResult, error) {
+// evaluateClaims evaluates the claims of a sweep with the trials whose results count (valid or suspect).
+func evaluateClaims(s bench.Sweep, trials []page.Trial, baselines map[string][]stats.Sample) (out []stats.ClaimResult) {
 	samples := counting(trials, func(page.Trial) bool { return true })
-	var out []stats.ClaimResult
-	for _, name := range slices.Sorted(maps.Keys(b.Claims)) {
-		claim, err := stats.ParseClaim(b.Claims[name])
-		if err != nil {
-			return nil, fmt.Errorf("claims.%s: %w", name, err)
+	for _, name := range slices.Sorted(maps.Keys(s.Benchmark.Claims)) {
+		claim := s.Benchmark.Claims[name]
+		var same [][]stats.Sample
+		for _, id := range claim.Baseline {
+			same = append(same, baselines[id])
 		}
-		out = append(out, claim.Evaluate(samples))
+		of := samples
+		if claim.Factor != bench.RepeatFactor {
+			of = withoutRepeat(samples)
+		}
+		out = append(out, claim.Evaluate(name, of, same, s.Level()))
+	}
+	return out
+}
+
+// withoutRepeat returns samples whose cells do not have the factor repeat, so that equal cells are one.
+func withoutRepeat(samples []stats.Sample) (out []stats.Sample) {
+	for _, s := range samples {
+		s.Cell = maps.Clone(s.Cell)
+		delete(s.Cell, bench.RepeatFactor)
+		out = append(out, s)
+	}
+	return out
+}
+
+// readBaselines returns the samples of the sweeps that the claims of a sweep name as baselines, by id. These sweeps are in the same folder.
+// A sweep that is not there has no samples.
+func readBaselines(st *bench.Store) (map[string][]stats.Sample, error) {
+	out := map[string][]stats.Sample{}
+	for _, c := range st.Sweep.Benchmark.Claims {
+		for _, id := range c.Baseline {
+			folder := filepath.Join(filepath.Dir(st.Folder), filepath.Base(id))
+			if _, err := os.Stat(folder); err != nil {
+				continue
+			}
+			other, err := bench.Open(folder)
+			if err != nil {
+				return nil, err
+			}
+			all, err := other.AllAttempts()
+			if err != nil {
+				return nil, err
+			}
+			in, _ := summarise(other.Sweep, all)
+			out[id] = withoutRepeat(counting(in.Trials, func(page.Trial) bool { return true }))
+		}
 	}
 	return out, nil
 }
@@ -178,13 +211,19 @@ func (r Report) Check() error {
 		err := fmt.Errorf("%d of %d trials have no result: %s", n, len(r.Sweep.Trials), strings.Join(problems, ", "))
 		return failure.WithHint(failure.WithKind(failure.Check, err), "nixbench bench show --trials shows why")
 	}
+	return r.CheckClaims()
+}
+
+// CheckClaims returns an error if a claim does not hold.
+func (r Report) CheckClaims() error {
+	var refuted []string
 	for _, c := range r.Claims {
 		if c.Verdict == stats.Refuted {
-			problems = append(problems, c.Claim.Text)
+			refuted = append(refuted, c.Name+": "+c.Text)
 		}
 	}
-	if len(problems) > 0 {
-		return failure.WithKind(failure.Check, fmt.Errorf("the results refute: %s", strings.Join(problems, "; ")))
+	if len(refuted) > 0 {
+		return failure.WithKind(failure.Check, fmt.Errorf("the results refute: %s", strings.Join(refuted, "; ")))
 	}
 	return nil
 }

@@ -40,9 +40,11 @@ func NewReport(st *bench.Store) (Report, error) {
 		r.Attempts = append(r.Attempts, all[t.Number]...)
 	}
 	in, _ := summarise(st.Sweep, all)
-	if r.parts, err = splitHollow(st.Sweep, in); err != nil {
+	baselines, err := readBaselines(st)
+	if err != nil {
 		return r, err
 	}
+	r.parts = splitHollow(st.Sweep, in, baselines)
 	for _, p := range r.parts {
 		hollow := len(p.Cells) > 0 && isHollow(st.Sweep, p.Cells[0])
 		r.Results = append(r.Results, Part{hollow, append([]string{}, p.Notes...), page.Summarise(p)})
@@ -75,7 +77,7 @@ func (r Report) TrialTables() []page.Table {
 
 // attemptTable returns a table with a row for each attempt of each trial.
 func (r Report) attemptTable() page.Table {
-	t := page.Table{Head: []string{"TRIAL", "BLOCK", "CELL", "STATE", "JOBS/S", "P50", "P99", "MAKESPAN", "CLOCK", "REASON"}}
+	t := page.Table{Head: []string{"TRIAL", "BLOCK", "CELL", "STATE", "JOBS/S", "P50", "P90", "MAKESPAN", "CLOCK ERROR", "REASON"}}
 	trials := map[int]bench.Trial{}
 	for _, trial := range r.Sweep.Trials {
 		trials[trial.Number] = trial
@@ -83,7 +85,7 @@ func (r Report) attemptTable() page.Table {
 	for _, at := range r.Attempts {
 		trial := trials[at.Trial]
 		t.Rows = append(t.Rows, []string{fmt.Sprint(trial.Number), fmt.Sprint(trial.Block), trial.String(), at.State, metricText(at, "throughput"),
-			metricText(at, "schedule_p50"), metricText(at, "schedule_p99"), makespanText(at), clockText(at), strings.Join(at.Reasons, "; ")})
+			metricText(at, "schedule_p50"), metricText(at, "schedule_p90"), makespanText(at), metricText(at, "clock_error"), strings.Join(at.Reasons, "; ")})
 	}
 	return t
 }
@@ -105,14 +107,6 @@ func makespanText(at bench.Attempt) string {
 		return "did not finish"
 	}
 	return metricText(at, "makespan")
-}
-
-// clockText returns the error of the difference between the clocks of the scheduler's node and of this computer, or "-" if it is unknown.
-func clockText(at bench.Attempt) string {
-	if at.Clock == nil {
-		return "-"
-	}
-	return fmt.Sprintf("±%.2g ms", 1000*at.Clock.Error)
 }
 
 // metricText returns the value of a metric of an attempt, or "-" if the attempt has not measured the metric.

@@ -2,28 +2,26 @@ package stats
 
 import (
 	"fmt"
+	"maps"
 	"math"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
-// Claim is an expectation about the ratio of the medians of two levels of a factor, such as
+// Claim is an expectation that a benchmark declares. The claimed value of a cell is one of these:
 //
-//	ratio(throughput, scheduler, volcano, default, nodes=10) >= 1.2
-//
-// This claim says that the throughput of volcano is at least 1.2 times that of default. Pairs after the two levels, such as nodes=10,
-// restrict the cells. Levels with spaces or punctuation are in double quotes.
+//   - with a factor: the ratio of the levels a and b of this factor, for each combination of the other factors' levels;
+//   - with a baseline: the ratio of the cell to the same cell of other sweeps;
+//   - otherwise the metric itself.
 type Claim struct {
-	Text   string            `json:"text"`
-	Metric string            `json:"metric"`
-	Factor string            `json:"factor"`
-	A      string            `json:"a"`
-	B      string            `json:"b"`
-	Where  map[string]string `json:"where,omitempty"`
-	Op     string            `json:"op"` // > >= < <=
-	Number float64           `json:"number"`
+	Metric   string              `json:"metric"`
+	Factor   string              `json:"factor,omitempty"`
+	A        string              `json:"a,omitempty"`
+	B        string              `json:"b,omitempty"`
+	Baseline []string            `json:"baseline,omitempty"` // ids of sweeps
+	Where    map[string][]string `json:"where,omitempty"`    // the levels of the cells, by factor; a factor that is not here has all its levels
+	Op       string              `json:"op"`                 // > >= < <= or within: the ratio is between 1/(1 + Value) and 1 + Value
+	Value    float64             `json:"value"`
 }
 
 // Verdicts of a claim.
@@ -33,109 +31,209 @@ const (
 	Unclear = "unclear"
 )
 
-// ClaimResult is the verdict of a claim. A claim holds if it holds for all combinations of the levels of the other factors.
+// ClaimResult is the verdict of a claim. A claim holds if it holds in all cells.
 type ClaimResult struct {
+	Name    string      `json:"name"`
 	Claim   Claim       `json:"claim"`
+	Text    string      `json:"text"`
 	Verdict string      `json:"verdict"`
-	Reason  string      `json:"reason,omitempty"` // why no combination could be compared
+	Reason  string      `json:"reason,omitempty"` // why no cell has a value
 	Parts   []ClaimPart `json:"parts,omitempty"`
 }
 
-// ClaimPart is the verdict of a claim for one combination of the levels of the other factors.
+// ClaimPart is the verdict of a claim in one cell, or for one combination of the levels of the factors other than that of the claim.
 type ClaimPart struct {
-	Cell       map[string]string `json:"cell,omitempty"`
-	Comparison Comparison        `json:"comparison"`
-	Verdict    string            `json:"verdict"`
-	Reason     string            `json:"reason,omitempty"` // why the levels could not be compared
+	Cell     map[string]string `json:"cell,omitempty"`
+	Value    float64           `json:"value,omitempty"`    // absent if it is unknown
+	Interval *Interval         `json:"interval,omitempty"` // of 95 %
+	P        float64           `json:"p"`                  // p-value of the test that the value is the number in the claim
+	Verdict  string            `json:"verdict"`
+	Reason   string            `json:"reason,omitempty"` // why there is no value or no interval
 }
 
-// claimRE matches a claim. pairRE matches a pair of a factor and a level in a claim. word matches a name or a level.
-var (
-	claimRE = regexp.MustCompile(`^\s*ratio\s*\(` + word + `,` + word + `,` + word + `,` + word + `((?:,` + word + `=` + word + `)*)\)\s*(>=|<=|>|<)\s*(\S+)\s*$`)
-	pairRE  = regexp.MustCompile(`,` + word + `=` + word)
-)
-
-const word = `\s*("[^"]*"|[^\s,()=<>"]+)\s*`
-
-// ParseClaim parses the text of a claim, such as the example at [Claim].
-func ParseClaim(text string) (Claim, error) {
-	m := claimRE.FindStringSubmatch(text)
-	if m == nil {
-		return Claim{}, fmt.Errorf("claim %q: it has not the form ratio(METRIC, FACTOR, LEVEL, LEVEL, FACTOR=LEVEL, …) > NUMBER, where the operator may be >, >=, < or <=, and a level with spaces or punctuation is in double quotes", text)
+// Check returns an error if the claim contradicts itself, or is about a factor or a level that is not in factors.
+func (c Claim) Check(factors map[string][]string) error {
+	if (c.Factor == "") != (c.A == "") || (c.Factor == "") != (c.B == "") {
+		return fmt.Errorf("factor, a and b require each other")
 	}
-	pairs := m[5]
-	for i := range m {
-		m[i] = strings.Trim(m[i], `"`)
+	if c.Factor != "" && len(c.Baseline) > 0 {
+		return fmt.Errorf("a claim has a factor or a baseline, not both")
 	}
-	c := Claim{Text: strings.TrimSpace(text), Metric: m[1], Factor: m[2], A: m[3], B: m[4], Where: map[string]string{}, Op: m[8]}
-	for _, pair := range pairRE.FindAllStringSubmatch(pairs, -1) {
-		factor := strings.Trim(pair[1], `"`)
-		if _, twice := c.Where[factor]; twice || factor == c.Factor {
-			return Claim{}, fmt.Errorf("claim %q: the factor %s occurs twice", text, factor)
+	isRatio := c.Factor != "" || len(c.Baseline) > 0
+	if c.Op == "within" && (!isRatio || c.Value <= 0) || isRatio && c.Value <= 0 {
+		return fmt.Errorf("the value of a claim about a ratio is above 0, and within needs a factor or a baseline")
+	}
+	if _, twice := c.Where[c.Factor]; twice {
+		return fmt.Errorf("the factor %s is also in where", c.Factor)
+	}
+	wanted := maps.Clone(c.Where)
+	if c.Factor != "" {
+		if wanted == nil {
+			wanted = map[string][]string{}
 		}
-		c.Where[factor] = strings.Trim(pair[2], `"`)
+		wanted[c.Factor] = []string{c.A, c.B}
 	}
-	var err error
-	if c.Number, err = strconv.ParseFloat(m[9], 64); err != nil || math.IsNaN(c.Number) || math.IsInf(c.Number, 0) {
-		return Claim{}, fmt.Errorf("claim %q: %q is not a number", text, m[9])
+	for _, factor := range slices.Sorted(maps.Keys(wanted)) {
+		for _, level := range wanted[factor] {
+			if !slices.Contains(factors[factor], level) {
+				return fmt.Errorf("%s=%s is not in the matrix", factor, level)
+			}
+		}
 	}
-	return c, nil
+	return nil
 }
 
-// Evaluate compares the two levels of the claim. It does so for each combination of the other factors' levels that has samples of both.
-func (c Claim) Evaluate(samples []Sample) ClaimResult {
-	for factor, level := range c.Where {
-		samples = Select(samples, factor, level)
+// String returns the claim as text, such as `throughput of scheduler=slurm to scheduler=kubernetes >= 1.2, workload=burst`.
+func (c Claim) String() string {
+	out := c.Metric
+	switch {
+	case c.Factor != "":
+		out += fmt.Sprintf(" of %s=%s to %s=%s", c.Factor, c.A, c.Factor, c.B)
+	case len(c.Baseline) > 0:
+		out += " to " + strings.Join(c.Baseline, ", ")
 	}
-	out := ClaimResult{Claim: c, Verdict: Unclear}
-	for _, g := range GroupBy(samples, c.Factor) {
-		comparison, ok := Ratio(Select(g.Samples, c.Factor, c.A), Select(g.Samples, c.Factor, c.B), c.Metric)
-		if !ok {
-			continue
+	value := fmt.Sprint(c.Value)
+	if c.Op == "within" {
+		value = fmt.Sprintf("%g %%", 100*c.Value)
+	}
+	out += " " + c.Op + " " + value
+	for _, f := range slices.Sorted(maps.Keys(c.Where)) {
+		out += ", " + f + "=" + strings.Join(c.Where[f], "|")
+	}
+	return out
+}
+
+// covers reports whether the claim is about the cell.
+func (c Claim) covers(cell map[string]string) bool {
+	for factor, levels := range c.Where {
+		if !slices.Contains(levels, cell[factor]) {
+			return false
 		}
-		p := ClaimPart{Cell: g.Cell, Comparison: comparison, Verdict: c.judge(comparison.Interval)}
-		if comparison.Incomplete > 0 {
-			p.Reason = fmt.Sprintf("%d of %d trials did not finish", comparison.Incomplete, comparison.Trials)
+	}
+	return true
+}
+
+// Covers reports whether a comparison of two levels of a factor in a cell is that of the claim.
+func (c Claim) Covers(metric, factor, a, b string, cell map[string]string) bool {
+	return c.Metric == metric && c.Factor == factor && (c.A == a && c.B == b || c.A == b && c.B == a) && c.covers(cell)
+}
+
+// Evaluate returns the verdict of the claim. baselines has the samples of each sweep of the baseline. A true claim is refuted, and a wrong
+// claim holds, with a probability of at most level: each cell has a test of its own, and of several cells, those against the claim are
+// corrected for their number.
+func (c Claim) Evaluate(name string, samples []Sample, baselines [][]Sample, level float64) ClaimResult {
+	out := ClaimResult{Name: name, Claim: c, Text: c.String(), Verdict: Unclear}
+	var estimates []*estimate
+	for _, g := range GroupBy(slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return !c.covers(s.Cell) }), c.Factor) {
+		if part, e, ok := c.measure(g, baselines); ok {
+			out.Parts, estimates = append(out.Parts, part), append(estimates, e)
 		}
-		out.Parts = append(out.Parts, p)
-	}
-	if len(out.Parts) == 0 {
-		out.Reason = fmt.Sprintf("no block has trials of both %s=%s and %s=%s with a %s greater than 0", c.Factor, c.A, c.Factor, c.B, c.Metric)
-		return out
-	}
-	has := func(verdict string) bool {
-		return slices.ContainsFunc(out.Parts, func(p ClaimPart) bool { return p.Verdict == verdict })
 	}
 	switch {
-	case has(Refuted):
-		out.Verdict = Refuted
-	case !has(Unclear):
+	case len(out.Parts) == 0:
+		out.Reason = "no cell of the claim has results with " + c.Metric
+		return out
+	case level <= 0:
+		out.Reason, estimates = nothingLeft, make([]*estimate, len(out.Parts))
+	}
+	held := 0
+	for i, e := range estimates {
+		p := &out.Parts[i]
+		p.Verdict, p.P = Unclear, 1
+		if e == nil {
+			continue
+		}
+		interval := e.interval(Level)
+		p.Interval, p.P = &interval, c.p(*e)
+		switch p.Verdict = c.judge(*e, level, len(estimates)); p.Verdict {
+		case Holds:
+			held++
+		case Refuted:
+			out.Verdict = Refuted
+		}
+	}
+	if held == len(estimates) {
 		out.Verdict = Holds
 	}
 	return out
 }
 
-// judge returns the verdict of the claim for a confidence interval: the claim holds only if all ratios in the interval satisfy it, and
-// fails only if none of them does.
-func (c Claim) judge(i *Interval) string {
-	if i == nil {
-		return Unclear
-	}
-	holds := func(ratio float64) bool {
-		switch c.Op {
-		case ">":
-			return ratio > c.Number
-		case ">=":
-			return ratio >= c.Number
-		case "<":
-			return ratio < c.Number
+// measure returns the value of a claim for a group of samples. The estimate is nil if there is no interval. measure returns false if the
+// group has no value.
+func (c Claim) measure(g Group, baselines [][]Sample) (part ClaimPart, e *estimate, ok bool) {
+	part.Cell = g.Cell
+	switch {
+	case c.Factor != "":
+		r, ok := Ratio(Select(g.Samples, c.Factor, c.A), Select(g.Samples, c.Factor, c.B), c.Metric)
+		part.Value, part.Reason = r.Ratio, r.Reason
+		if r.Incomplete > 0 {
+			part.Reason = describeIncomplete(r.Incomplete, r.Trials)
 		}
-		return ratio <= c.Number
+		if r.Interval == nil {
+			return part, nil, ok
+		}
+		return part, &r.estimate, ok
+	case len(c.Baseline) > 0:
+		same := [][]Sample{g.Samples}
+		for _, b := range baselines {
+			same = append(same, slices.DeleteFunc(slices.Clone(b), func(s Sample) bool { return !maps.Equal(s.Cell, g.Cell) }))
+		}
+		if _, part.Reason = findUnusable(slices.Concat(same...), c.Metric); part.Reason != "" {
+			return part, nil, true
+		}
+		own, others := sweepLogs(same[:1], c.Metric), sweepLogs(same[1:], c.Metric)
+		if len(own) == 0 || len(others) == 0 {
+			return part, nil, false
+		}
+		e := estimateDifference(own, others)
+		part.Value = math.Exp(e.mean)
+		if len(others) < MinUnits {
+			part.Reason = fmt.Sprintf("a sweep is one observation, and the baseline needs %d", MinUnits)
+			return part, nil, true
+		}
+		return part, &e, true
 	}
-	switch low, high := holds(i.Low), holds(i.High); {
-	case low && high:
+	s, ok := Mean(g.Samples, c.Metric)
+	if part.Reason = s.Reason; !math.IsInf(s.Mean, 0) {
+		part.Value = s.Mean
+	}
+	if s.Interval == nil {
+		return part, nil, ok
+	}
+	return part, &s.estimate, ok
+}
+
+// bounds returns the smallest and the largest value with which the claim is true.
+func (c Claim) bounds() (low, high float64) {
+	switch c.Op {
+	case ">", ">=":
+		return c.Value, math.Inf(1)
+	case "<", "<=":
+		return math.Inf(-1), c.Value
+	}
+	return 1 / (1 + c.Value), 1 + c.Value
+}
+
+// p returns the p-value of the test that the value is the bound of the claim which is nearest to it.
+func (c Claim) p(e estimate) float64 {
+	low, high := c.bounds()
+	p := 0.0
+	for _, bound := range []float64{low, high} {
+		if bound > 0 && !math.IsInf(bound, 0) {
+			p = max(p, e.p(bound))
+		}
+	}
+	return p
+}
+
+// judge returns the verdict of one of the parts of a claim: it holds if the whole interval is within the bounds of the claim, and does not
+// hold if the whole interval, corrected for the number of parts, is beyond one of them.
+func (c Claim) judge(e estimate, level float64, parts int) string {
+	low, high := c.bounds()
+	if i := e.interval(level); i.Low >= low && i.High <= high {
 		return Holds
-	case !low && !high:
+	}
+	if i := e.interval(level / float64(parts)); i.High < low || i.Low > high {
 		return Refuted
 	}
 	return Unclear

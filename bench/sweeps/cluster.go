@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/player"
@@ -76,7 +75,7 @@ func (c *cluster) open(ctx context.Context, configuration bench.Configuration, c
 	}
 	r.Command, r.Nodes, r.On, r.Pick, r.Eval.Facts = command, deploy.SelectedNodes, nil, nil, ""
 	if command == "apply" {
-		r.Nodes, r.Keys, r.AllNodesOnly = deploy.DeployedNodes, true, true
+		r.Nodes, r.AllNodesOnly = deploy.DeployedNodes, true
 	}
 	var err error
 	if r.Eval.Sets, err = nixeval.ParseSets(c.sets(configuration)); err != nil {
@@ -107,7 +106,7 @@ func (c *cluster) freeze(ctx context.Context, configuration *bench.Configuration
 	if err := c.takeReservation(); err != nil {
 		return err
 	}
-	if err := c.check(s.Hive); err != nil {
+	if err := c.check(s.Hive, configuration.Levels); err != nil {
 		return err
 	}
 	if err := s.Reserve(ctx); err != nil {
@@ -117,13 +116,13 @@ func (c *cluster) freeze(ctx context.Context, configuration *bench.Configuration
 	if err != nil {
 		return err
 	}
-	repeated, err := stages.Build(ctx, s.Eval.WithFacts(facts), s.Hive.WithKeys(s.Nodes), s.Nodes, false)
+	repeated, err := stages.Build(ctx, s.Eval.WithFacts(facts), s.Hive, s.Nodes, false)
 	if err != nil {
 		return err
 	}
 	built := repeated
 	if facts != "" && facts != c.state.Facts() {
-		if built, err = stages.Build(ctx, s.Eval.WithFacts(c.state.Facts()), s.Hive.WithKeys(s.Nodes), s.Nodes, false); err != nil {
+		if built, err = stages.Build(ctx, s.Eval.WithFacts(c.state.Facts()), s.Hive, s.Nodes, false); err != nil {
 			return err
 		}
 	}
@@ -159,7 +158,7 @@ func (c *cluster) freeze(ctx context.Context, configuration *bench.Configuration
 
 // check returns an error for a hive that cannot be benchmarked, such as a hive without a machine that nixbench creates, or
 // with two schedulers.
-func (c *cluster) check(hive *nixeval.Hive) error {
+func (c *cluster) check(hive *nixeval.Hive, levels map[string]string) error {
 	if !hive.Meta.AllowApplyAll {
 		return failure.NewUsage("meta.allowApplyAll is false in the hive, and a benchmark deploys all its nodes")
 	}
@@ -179,6 +178,10 @@ func (c *cluster) check(hive *nixeval.Hive) error {
 		return failure.WithHint(failure.NewUsage("the nodes of the hive run %s and %s, and a benchmark needs one scheduler", kinds[0].Title, kinds[1].Title), hint)
 	case c.Schedulers[kinds[0].Name].NewPlayer == nil:
 		return failure.NewUsage("nixbench cannot submit the jobs of a benchmark to %s", kinds[0].Title)
+	}
+	if !c.Schedulers[kinds[0].Name].Arrays && c.sweep.HasArrays(levels) {
+		return failure.WithHint(failure.NewUsage("%s has no job arrays, and the benchmark has cells with submission=array for it", kinds[0].Title),
+			"leave these cells out with exclude")
 	}
 	_, err := c.findClient(hive, kinds[0])
 	return err
@@ -240,7 +243,7 @@ func (c *cluster) Remove(ctx context.Context, log io.Writer) error {
 		return err
 	}
 	if hasMachines(recorded) {
-		if _, _, err := s.Destroy(ctx, deploy.DestroyRequest{DestroyOptions: stages.DestroyOptions{Parallel: parallel, Drain: c.Apply.Drain}}); err != nil {
+		if _, _, err := s.Destroy(ctx, deploy.DestroyRequest{Options: stages.Options{Parallel: parallel, Drain: c.Apply.Drain}}); err != nil {
 			return err
 		}
 	}
@@ -301,9 +304,6 @@ func (c *cluster) describe(ctx context.Context, s *deploy.Session, configuration
 	for kind, members := range engine.MembersByKind(s.Hive) {
 		for _, m := range members {
 			if m.OneByOne {
-				if out.RoundTrip == nil {
-					out.RoundTrip = func(ctx context.Context) (time.Duration, error) { return s.Fleet.RoundTrip(ctx, m.Node) }
-				}
 				continue
 			}
 			role := s.Hive.Roles[m.HiveRole]
@@ -317,8 +317,8 @@ func (c *cluster) describe(ctx context.Context, s *deploy.Session, configuration
 		if err != nil {
 			return nil, err
 		}
-		out.Player = func(w bench.WorkloadOptions) (player.Player, error) {
-			return c.Schedulers[kind].NewPlayer(of, client, w.Players[kind])
+		out.Player = func(w bench.WorkloadOptions, arrays bool) (player.Player, error) {
+			return c.Schedulers[kind].NewPlayer(of, client, arrays, w.Players[kind])
 		}
 	}
 	observer, err := machine.Observe(ctx, s.Machines.Open, s.Hive.ClusterName(), recorded, nil)
@@ -388,9 +388,12 @@ func doubts(hive *nixeval.Hive, recorded *state.State, emulated []string) []stri
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
 		uri := recorded.Cluster.Hypervisors[name].URI
+		if strings.HasPrefix(uri, "lxc") {
+			out = append(out, bench.SharedKernelDoubt)
+		}
 		if strings.Contains(uri, "+ssh://") || strings.Contains(uri, "+tls://") || strings.Contains(uri, "+tcp://") {
 			out = append(out, "the hypervisor "+name+" is another computer, whose load was not observed")
 		}
 	}
-	return out
+	return slices.Compact(out)
 }

@@ -42,7 +42,6 @@ func newSweeps(t *testing.T, h *fake.Hypervisor) *Sweeps {
     matrix.size.large.roles.head = [ ({ lib, ... }: { environment.etc.level.text = lib.mkForce "large"; }) ];
     matrix.size.small = [ ];
     workloads.one.jobs = [ { id = "a"; } ];
-    limits = "hive";
   };
 }`, fixture.Nixpkgs(t), image)
 	for file, text := range map[string]string{filepath.Join(folder, "hive.nix"): hive, image: "image"} {
@@ -58,7 +57,7 @@ func newSweeps(t *testing.T, h *fake.Hypervisor) *Sweeps {
 			},
 			Describe: func(err error) (int, error) { return 1, err },
 		},
-		Schedulers: map[string]Scheduler{"slurm": {NewPlayer: func(engine.Cluster, string, json.RawMessage) (player.Player, error) {
+		Schedulers: map[string]Scheduler{"slurm": {NewPlayer: func(engine.Cluster, string, bool, json.RawMessage) (player.Player, error) {
 			return null.New(null.Options{}), nil
 		}}},
 		Log: func(io.Writer) (event.Sink, func()) { return nil, func() {} },

@@ -84,8 +84,8 @@ func (s *Sweeps) removeMachines(ctx context.Context, folder, except string) erro
 	return nil
 }
 
-// findUnfinished returns the last sweep of a benchmark, if this sweep is not complete and startNew is not set. Otherwise it returns
-// nil.
+// findUnfinished returns the last sweep of a benchmark, if this sweep is not complete, or has fewer blocks than the user has chosen. It
+// extends such a sweep. It returns nil if a new sweep begins.
 func (s *Sweeps) findUnfinished(folder string, b *Subject) (*bench.Store, error) {
 	all, err := bench.List(folder)
 	if err != nil {
@@ -97,12 +97,24 @@ func (s *Sweeps) findUnfinished(folder string, b *Subject) (*bench.Store, error)
 	}
 	last := all[len(all)-1]
 	p, err := last.Progress()
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case p.Done == p.Trials:
+	}
+	complete, wanted := p.Done == p.Trials, b.Benchmark
+	if complete || b.blocks == 0 && len(last.Sweep.Looks) > 0 {
+		wanted.Repetitions = last.Sweep.Benchmark.Repetitions
+	}
+	isSame := last.Sweep.IsOf(wanted, b.Described, s.Sets)
+	switch {
+	case complete && isSame && b.blocks > wanted.Repetitions:
+		if err := last.Extend(b.blocks); err != nil {
+			return nil, failure.WithKind(failure.Usage, err)
+		}
+		s.Request.Send.Note("extending the sweep %s from %d to %d blocks", last.Sweep.ID, wanted.Repetitions, b.blocks)
+		return last, nil
+	case complete:
 		return nil, nil
-	case last.Sweep.IsOf(b.Benchmark, b.Described, s.Sets):
+	case isSame:
 		s.Request.Send.Note("continuing the sweep %s: %d of %d trials are done", last.Sweep.ID, p.Done, p.Trials)
 		return last, nil
 	}
@@ -126,6 +138,7 @@ func (s *Sweeps) execute(ctx context.Context, store *bench.Store) error {
 	if err != nil {
 		return err
 	}
+	began, ended := time.Now(), 0
 	r := &bench.Runner{
 		Store: store, Cluster: cluster, Observe: newObserver(store, reference),
 		Step: func(t bench.Trial, what string) {
@@ -134,11 +147,12 @@ func (s *Sweeps) execute(ctx context.Context, store *bench.Store) error {
 		},
 		End: func(t bench.Trial, at bench.Attempt) {
 			endWait()
-			send.Note("%s", results.DescribeAttempt(t, at, len(sweep.Trials)))
+			ended++
+			left := time.Duration(float64(len(sweep.Trials)-t.Number) * float64(time.Since(began)) / float64(ended))
+			send.Note("%s; about %v left", results.DescribeAttempt(t, at, len(sweep.Trials)), left.Round(time.Minute))
 		},
 	}
 	send.Note("sweep %s: %d trials; results are in %s", sweep.ID, len(sweep.Trials), store.Folder)
-	began := time.Now()
 	runErr := r.Run(ctx)
 	endWait()
 	if runErr != nil {

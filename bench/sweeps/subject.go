@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench"
-	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
@@ -16,12 +15,12 @@ import (
 
 // Selection says which benchmark to run: a benchmark of the hive, or one that the command line describes with --vary.
 type Selection struct {
-	Name        string   // name of a benchmark in the hive; if empty, the hive must have only one benchmark
-	Vary        []string // factors with their levels, FACTOR=LEVEL,…
-	Workloads   []string // levels of the factor workload
-	Repetitions int      // 0: the repetitions that the benchmark declares
-	Seed        int      // -1: the seed that the benchmark declares
-	New         bool     // begin a new sweep, also if the last one is not complete
+	Name      string   // name of a benchmark in the hive; if empty, the hive must have only one benchmark
+	Vary      []string // factors with their levels, FACTOR=LEVEL,…
+	Workloads []string // levels of the factor workload
+	Blocks    int      // number of blocks; 0: the repetitions that the benchmark declares
+	Seed      int      // -1: the seed that the benchmark declares
+	New       bool     // begin a new sweep, also if the last one is not complete
 }
 
 // Subject is a benchmark to execute, with the jobs of its workloads.
@@ -32,12 +31,13 @@ type Subject struct {
 	Described map[string]bench.Workload // the identities of the workloads
 	eval      *nixeval.Evaluator
 	startNew  bool // begin a new sweep, also if the last one is not complete
+	blocks    int  // the number of blocks that the user has chosen; 0: none
 }
 
 // Load evaluates and checks the selected benchmark, and makes the jobs of its workloads.
 func (s *Sweeps) Load(ctx context.Context, selected Selection) (*Subject, error) {
-	if selected.Repetitions < 0 {
-		return nil, failure.NewUsage("--repetitions must be greater than 0 (it is %d)", selected.Repetitions)
+	if selected.Blocks < 0 {
+		return nil, failure.NewUsage("--blocks must be greater than 0 (it is %d)", selected.Blocks)
 	}
 	if selected.Seed < -1 {
 		return nil, failure.NewUsage("--seed must not be negative (it is %d)", selected.Seed)
@@ -48,7 +48,7 @@ func (s *Sweeps) Load(ctx context.Context, selected Selection) (*Subject, error)
 	if err != nil {
 		return nil, err
 	}
-	b := &Subject{Jobs: map[string][]workload.Job{}, Described: map[string]bench.Workload{}, eval: e, startNew: selected.New}
+	b := &Subject{Jobs: map[string][]workload.Job{}, Described: map[string]bench.Workload{}, eval: e, startNew: selected.New, blocks: selected.Blocks}
 	if b.Name, b.Benchmark, err = selected.find(ctx, e); err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func (s Selection) find(ctx context.Context, e *nixeval.Evaluator) (name string,
 			b, err = bench.ReadBenchmark(ctx, e, map[string]any{"matrix": matrix})
 		}
 	}
-	if s.Repetitions > 0 {
-		b.Repetitions = s.Repetitions
+	if s.Blocks > 0 {
+		b.Repetitions = s.Blocks
 	}
 	if s.Seed >= 0 {
 		b.Seed = uint64(s.Seed)
@@ -164,7 +164,7 @@ func (b *Subject) check() error {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.Claims)) {
-		if _, err := stats.ParseClaim(b.Claims[name]); err != nil {
+		if err := b.Claims[name].Check(b.Factors); err != nil {
 			return fmt.Errorf("benchmarks.%s.claims.%s: %w", b.Name, name, err)
 		}
 	}

@@ -32,8 +32,10 @@ type Sweeps struct {
 // Scheduler is a scheduler that benchmarks can measure.
 type Scheduler struct {
 	// NewPlayer returns the player, which submits jobs to the scheduler of a cluster. settings are the player's settings in a workload.
-	// client is the node on which the player's commands run. If client is empty, the commands run on the scheduler's node.
-	NewPlayer func(c engine.Cluster, client string, settings json.RawMessage) (player.Player, error)
+	// client is the node on which the player's commands run. If client is empty, the commands run on the scheduler's node. With arrays, the
+	// player submits equal jobs as one request.
+	NewPlayer func(c engine.Cluster, client string, arrays bool, settings json.RawMessage) (player.Player, error)
+	Arrays    bool // the scheduler has job arrays
 	// Client is the NixOS module of a client node, from which the player submits jobs. If Client is empty, the player can submit jobs
 	// only from the scheduler's node.
 	Client string

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -8,30 +9,47 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// Times contains when the jobs of a trial were created, placed and finished, and how long they waited. All lists are in seconds and
-// sorted. A job is in a list only if the event of the list happened and was reported.
+// Times contains when the jobs of a trial waited and ran. Wait and Schedule are sorted, and have only jobs whose event happened and was reported.
 type Times struct {
 	Jobs     int       // number of all jobs
-	Created  []float64 // seconds from the begin of the trial until the job, or its first task, existed
-	Bound    []float64 // seconds from the begin of the trial until the last task was placed
-	Finished []float64 // seconds from the begin of the trial until the last task ended without an error
-	Wait     []float64 // see the metric wait
+	Spans    []Span    // of the jobs that were to be submitted, in the order of their submission
+	Wait     []float64 // see the metric wait; empty if it is absent
 	Schedule []float64 // see the metric schedule
+}
+
+// Span has the times of a job in seconds from the begin of the trial: the intended submission, the start (or the placement, if no start was
+// reported) and the end. A time is infinite if its event did not happen.
+type Span struct {
+	Job                string
+	Submit, Start, End float64
+	CPUs               int // processors of all tasks
 }
 
 // ListTimes returns the times of the jobs of a trial. The arguments have the same meaning as those of [Measure].
 func ListTimes(jobs []workload.Job, began time.Time, events []player.Event) Times {
 	known := collect(jobs, events, &Result{Began: began})
 	d := listDurations(jobs, known)
+	if d.unstamped > 0 {
+		d.wait = nil
+	}
 	out := Times{Jobs: len(jobs), Wait: d.wait, Schedule: d.schedule}
-	for _, h := range known {
-		out.Created = append(out.Created, h.first(player.Created))
-		out.Bound = append(out.Bound, h.last(player.Bound))
-		if h.finished() {
-			out.Finished = append(out.Finished, h.end())
+	ends := map[string]float64{}
+	for i, j := range jobs {
+		if end := known[i].end(); end < never {
+			ends[j.ID] = end
 		}
 	}
-	for _, list := range []*[]float64{&out.Created, &out.Bound, &out.Finished, &out.Wait, &out.Schedule} {
+	for i, j := range jobs {
+		span := Span{Job: j.ID, Submit: intendedSubmission(j, ends), Start: known[i].begin(), End: known[i].end(), CPUs: j.Tasks * max(j.CPUs, 1)}
+		if span.Start == never {
+			span.Start = known[i].last(player.Bound)
+		}
+		if span.Submit < never {
+			out.Spans = append(out.Spans, span)
+		}
+	}
+	slices.SortStableFunc(out.Spans, func(a, b Span) int { return cmp.Compare(a.Submit, b.Submit) })
+	for _, list := range []*[]float64{&out.Wait, &out.Schedule} {
 		*list = slices.DeleteFunc(*list, func(v float64) bool { return v == never })
 		slices.Sort(*list)
 	}
@@ -63,11 +81,5 @@ func (h history) end() float64 {
 	return never
 }
 
-// begin returns the time at which the last task of the job started. If the scheduler reports no start, it returns the time at which this
-// task was placed.
-func (h history) begin() float64 {
-	if start := h.last(player.Start); start < never {
-		return start
-	}
-	return h.last(player.Bound)
-}
+// begin returns the time of the first instruction of the task of the job that started last.
+func (h history) begin() float64 { return h.last(player.Start) }

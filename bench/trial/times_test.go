@@ -16,16 +16,17 @@ func TestListTimes(t *testing.T) {
 		workload.Job{ID: "c", Runtime: 1, After: []string{"b"}}, workload.Job{ID: "d", Runtime: 1},
 	)
 	events := []player.Event{
-		event(2, player.Created, "a", 0), event(4, player.Bound, "a", 0), event(5, player.Start, "a", 0), event(6, player.Finish, "a", 0),
+		event(2, player.Created, "a", 0), event(4, player.Bound, "a", 0), event(5, player.Start, "a", 0), event(5.5, player.Last, "a", 0), event(6, player.Finish, "a", 0),
 		event(1, player.Created, "b", 1), event(3, player.Created, "b", 2), event(3.5, player.Bound, "b", 1), event(4.5, player.Bound, "b", 2),
+		event(4.6, player.Start, "b", 1), event(4.75, player.Start, "b", 2), event(6, player.Last, "b", 1), event(8, player.Last, "b", 2),
 		event(7, player.Finish, "b", 1), event(9, player.Finish, "b", 2),
-		event(8, player.Created, "c", 0), event(10, player.Bound, "c", 0), event(11, player.Failed, "c", 0),
+		event(8, player.Created, "c", 0), event(10, player.Bound, "c", 0), event(10.25, player.Start, "c", 0), event(11, player.Failed, "c", 0),
 		event(0.5, player.Created, "d", 0),
 	}
 	got := ListTimes(jobs, began, events)
 	want := Times{
-		Jobs: 4, Created: []float64{0.5, 1, 2, 8}, Bound: []float64{4, 4.5, 10}, Finished: []float64{6, 9},
-		Wait: []float64{1, 4, 4.5}, Schedule: []float64{1, 2, 3.5},
+		Jobs: 4, Spans: []Span{{"b", 0, 4.75, 9, 2}, {"d", 0, never, never, 1}, {"a", 1, 5, 6, 1}, {"c", 9, 10.25, 11, 1}},
+		Wait: []float64{1.25, 4, 4.75}, Schedule: []float64{1, 2, 3.5},
 	}
 	if diff := cmp.Diff(want, got, near); diff != "" {
 		t.Error(diff)

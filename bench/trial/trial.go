@@ -4,6 +4,7 @@ package trial
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/bench/player"
@@ -12,17 +13,20 @@ import (
 
 // Result is what a trial has measured.
 type Result struct {
-	Jobs     int                `json:"jobs"`
-	Tasks    int                `json:"tasks"`
-	Nodes    int                `json:"nodes,omitempty"`  // worker nodes
-	Hollow   int                `json:"hollow,omitempty"` // number of hollow worker nodes: one machine stands for several hollow nodes
-	CPUs     int                `json:"cpus,omitempty"`   // processors of all worker nodes; 0: unknown
-	Finished int                `json:"finished"`         // number of jobs that have ended without an error
-	Failed   int                `json:"failed"`
-	Complete bool               `json:"complete"` // all jobs finished within the time limit
-	Began    time.Time          `json:"began"`
-	Ended    time.Time          `json:"ended"`   // the time of the last event
-	Metrics  map[string]float64 `json:"metrics"` // by name, see Metrics
+	Jobs     int `json:"jobs"`
+	Tasks    int `json:"tasks"`
+	Nodes    int `json:"nodes,omitempty"`  // worker nodes
+	Hollow   int `json:"hollow,omitempty"` // number of hollow worker nodes: one machine stands for several hollow nodes
+	CPUs     int `json:"cpus,omitempty"`   // processors of all worker nodes; 0: unknown
+	Finished int `json:"finished"`         // number of jobs that have ended without an error
+	Failed   int `json:"failed"`
+	// Unstamped is the number of finished jobs of which a task has not reported its first and its last instruction. If it is not 0, the
+	// metrics that need these times are absent: without some of the jobs, they would be wrong.
+	Unstamped int                `json:"unstamped,omitempty"`
+	Complete  bool               `json:"complete"` // all jobs finished within the time limit
+	Began     time.Time          `json:"began"`
+	Ended     time.Time          `json:"ended"`   // the time of the last event
+	Metrics   map[string]float64 `json:"metrics"` // by name, see Metrics
 }
 
 // Metric describes a metric: its name, its unit, and what it measures. Unit is empty if the metric is a ratio.
@@ -32,14 +36,14 @@ type Metric struct {
 
 // Metrics contains all metrics. The percentile p90, for example, is the smallest value that at least 90 % of the jobs do not exceed. If a
 // job did not reach an event, such as its placement, its time until this event is infinite. A percentile that is infinite is absent. If a
-// job has finished, but its start was not reported, the job is not counted in start and gang_skew.
+// job has finished, but the scheduler has not reported that it was launched, the job is not counted in launch.
 var Metrics = []Metric{
 	{"throughput", "jobs/s", "finished jobs per second, from the first intended submission to the last finish, or to the end of the trial if not all jobs finished"},
 	{"create_rate", "1/s", "created tasks per second between the 10th and the 90th percentile of their times; absent with fewer than 10"},
 	{"bind_rate", "1/s", "placements per second between the 10th and the 90th percentile of their times; absent with fewer than 10"},
 	{"makespan", "s", "from the first intended submission to the last finish; absent if not all jobs finished"},
 	{"submit_error_max", "s", "maximum time by which the player submitted a job too late"},
-	{"wait_p50", "s", "from the intended submission to the start, or to the placement if the scheduler reports no start; median"},
+	{"wait_p50", "s", "from the intended submission to the first instruction of the last task, as the task reports it; median"},
 	{"wait_p90", "s", "the same, 90th percentile"},
 	{"wait_p99", "s", "the same, 99th percentile"},
 	{"wait_max", "s", "the same, maximum"},
@@ -49,17 +53,25 @@ var Metrics = []Metric{
 	{"schedule_p90", "s", "the same, 90th percentile"},
 	{"schedule_p99", "s", "the same, 99th percentile"},
 	{"schedule_max", "s", "the same, maximum"},
-	{"start_p50", "s", "from the placement of the last task to the start of the last task; median"},
+	{"launch_p50", "s", "from the placement of the last task until the scheduler reports that all tasks run; absent if it does not; median"},
+	{"launch_p99", "s", "the same, 99th percentile"},
+	{"start_p50", "s", "from the placement of the last task to its first instruction; median"},
 	{"start_p99", "s", "the same, 99th percentile"},
-	{"slowdown_p50", "", "bounded slowdown: (wait + run) / run, where a run counts as at least 10 s, and the slowdown as at least 1; median"},
+	{"end_p50", "s", "from the last instruction of a job until the scheduler reports its end; median"},
+	{"end_p99", "s", "the same, 99th percentile"},
+	{"slowdown_p50", "", "bounded slowdown: (wait + run) / run, where run is the time from the first to the last instruction, and counts as at least 10 s, and the slowdown as at least 1; median"},
 	{"slowdown_p99", "", "the same, 99th percentile"},
-	{"gang_skew_p50", "s", "from the first to the last start of the tasks of a gang; median of the gangs"},
+	{"gang_skew_p50", "s", "from the first to the last first instruction of the tasks of a gang; median of the gangs"},
 	{"gang_skew_max", "s", "the same, maximum"},
+	{"occupancy", "", "processor seconds from the placement of tasks until the scheduler reports their end, divided by all processor seconds of the makespan"},
 	{"utilisation", "", "processor seconds that the tasks were to use, divided by all processor seconds of the makespan"},
 }
 
 // minRun is the minimum run time, in seconds, in the bounded slowdown: a shorter job counts as if it had run for this time.
 const minRun = 10
+
+// MinJobsP99 is the minimum number of jobs for a 99th percentile: with fewer, it would be the maximum.
+const MinJobsP99 = 100
 
 // minEvents is the minimum number of events from which a rate is computed.
 const minEvents = 10
@@ -78,14 +90,16 @@ func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event,
 	}
 	known := collect(jobs, events, &r)
 	var created, bound []float64
-	first, last, work := never, -never, 0.0
+	first, last, work, occupied := never, -never, 0.0, 0.0
 	for i, j := range jobs {
 		h := known[i]
 		switch {
 		case h.finished():
 			r.Finished++
 			last = max(last, h.end())
-			work += float64(j.Tasks) * float64(max(j.CPUs, 1)) * j.Runtime
+			cpus := float64(j.Tasks * max(j.CPUs, 1))
+			work += cpus * j.Runtime
+			occupied += cpus * (h.end() - h.last(player.Bound))
 		case h.failed():
 			r.Failed++
 		}
@@ -105,19 +119,30 @@ func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event,
 		r.set("makespan", last-first)
 		if cpus > 0 && last > first {
 			r.set("utilisation", work/(float64(cpus)*(last-first)))
+			r.set("occupancy", occupied/(float64(cpus)*(last-first)))
 		}
 	}
 	r.set("create_rate", middleRate(created))
 	r.set("bind_rate", middleRate(bound))
 	d := listDurations(jobs, known)
 	r.setPercentiles("submit_error", d.late, 100)
-	r.setPercentiles("wait", d.wait, 50, 90, 99, 100)
 	r.setPercentiles("admit", d.admit, 50, 99)
 	r.setPercentiles("schedule", d.schedule, 50, 90, 99, 100)
-	r.setPercentiles("start", d.start, 50, 99)
-	r.setPercentiles("slowdown", d.slowdown, 50, 99)
-	r.setPercentiles("gang_skew", d.skew, 50, 100)
+	r.setPercentiles("launch", d.launch, 50, 99)
+	if r.Unstamped = d.unstamped; r.Unstamped == 0 {
+		r.setPercentiles("wait", d.wait, 50, 90, 99, 100)
+		r.setPercentiles("start", d.start, 50, 99)
+		r.setPercentiles("end", d.end, 50, 99)
+		r.setPercentiles("slowdown", d.slowdown, 50, 99)
+		r.setPercentiles("gang_skew", d.skew, 50, 100)
+	}
 	return r
+}
+
+// IsStamped reports whether a metric needs the stamps of jobs: the times of their first and last instruction.
+func IsStamped(metric string) bool {
+	name, _, _ := strings.Cut(metric, "_")
+	return slices.Contains([]string{"wait", "start", "end", "slowdown", "gang"}, name)
 }
 
 // set sets a metric, unless the value is NaN or infinite.
@@ -131,13 +156,19 @@ func (r Result) set(name string, value float64) {
 func (r Result) setPercentiles(name string, values []float64, shares ...int) {
 	slices.Sort(values)
 	for _, p := range shares {
+		if p == 99 && r.Jobs < MinJobsP99 {
+			continue
+		}
 		r.set(name+shareName[p], percentile(values, p))
 	}
 }
 
 // durations contains a value for each job, in seconds. The value is never (infinite) if the job did not reach the event at its end.
-// late, start and skew have no value for jobs for which it is unknown.
-type durations struct{ late, wait, admit, schedule, start, slowdown, skew []float64 }
+// late, launch and skew have no value for jobs for which it is unknown.
+type durations struct {
+	late, wait, admit, schedule, launch, start, end, slowdown, skew []float64
+	unstamped                                                       int // see Result.Unstamped
+}
 
 // listDurations computes the durations of jobs. known contains the history of each job, in the same order.
 func listDurations(jobs []workload.Job, known []history) (d durations) {
@@ -159,17 +190,22 @@ func listDurations(jobs []workload.Job, known []history) (d durations) {
 		exists := max(h.first(player.Created), intended) // from the intended submission on, because the job may be created before the jobs for which it waits have ended
 		d.admit = append(d.admit, between(exists, h.last(player.Admitted)))
 		d.schedule = append(d.schedule, between(exists, h.last(player.Bound)))
-		isLost := func(starts float64) bool { return starts == never && h.finished() } // the job must have started, but the scheduler has not reported the start
-		if started := between(h.last(player.Bound), h.last(player.Start)); !isLost(started) {
-			d.start = append(d.start, started)
+		launched := h.last(player.Launched)
+		if launched < never || !h.finished() { // a scheduler need not report it
+			d.launch = append(d.launch, between(h.last(player.Bound), launched))
 		}
-		slow := never
+		d.start = append(d.start, between(h.last(player.Bound), begin))
+		last, slow := h.last(player.Last), never
 		if h.finished() {
-			slow = boundedSlowdown(waited, between(begin, h.end()))
+			slow = boundedSlowdown(waited, between(begin, last))
+			if begin == never || last == never {
+				d.unstamped++
+			}
 		}
+		d.end = append(d.end, between(last, h.end()))
 		d.slowdown = append(d.slowdown, slow)
-		if s := h.skew(); j.Gang && j.Tasks > 1 && !isLost(s) {
-			d.skew = append(d.skew, s)
+		if j.Gang && j.Tasks > 1 {
+			d.skew = append(d.skew, h.skew())
 		}
 	}
 	return d

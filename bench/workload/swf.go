@@ -14,14 +14,9 @@ type SWFOptions struct {
 	MaxJobs     int     // maximum number of jobs, from the beginning of the trace; 0: all
 	Compression float64 // factor by which times of submission and run times are divided, so that the load stays the same; 0: 1
 	CPUsPerNode int     // number of processors of each node of the cluster; 0: 1
-}
-
-// SWFDropped counts the jobs of a trace that cannot be used, by the reason. If several reasons apply, the first one counts.
-type SWFDropped struct {
-	Partial    int `json:"partial"`    // parts of jobs that were interrupted; the trace also contains the whole jobs
-	Submit     int `json:"submit"`     // jobs without a time of submission
-	Runtime    int `json:"runtime"`    // jobs without a run time, such as jobs that were cancelled while they waited
-	Processors int `json:"processors"` // jobs with neither requested nor allocated processors
+	// Users and Queues map numbers of users and queues in the trace to accounts and queues of the cluster. Jobs with another number have
+	// none.
+	Users, Queues map[string]string
 }
 
 // Indices of the columns of the Standard Workload Format. The value -1 in a column means unknown.
@@ -31,10 +26,17 @@ const (
 	swfRuntime   = 3
 	swfAllocated = 4
 	swfRequested = 7
+	swfTimeLimit = 8
 	swfStatus    = 10
+	swfUser      = 11
+	swfQueue     = 14
 	swfPreceding = 16
 	swfColumns   = 18
 )
+
+// overrun is the number of seconds by which the time limit exceeds the run time of a job that has used all the time that it requested.
+// Otherwise, such a job would fail.
+const overrun = 60
 
 // maxProcessors is the largest number of processors of a job of a trace.
 const maxProcessors = 100_000_000
@@ -44,9 +46,9 @@ const maxProcessors = 100_000_000
 // If the trace does not have this number, they are those that it was allocated. A job on several nodes is a gang. A job with a preceding
 // job is submitted after the preceding job has ended.
 //
-// ReadSWF ignores users, queues and memory, because these belong to the computer on which the trace was recorded.
-func ReadSWF(r io.Reader, o SWFOptions) ([]Job, SWFDropped, error) {
-	var dropped SWFDropped
+// The time limit of a job is the time that it requested, or its run time and overrun if it ran longer than that. A job that requested no time has no
+// limit. ReadSWF ignores memory, and the think time between a job and its preceding job.
+func ReadSWF(r io.Reader, o SWFOptions) ([]Job, error) {
 	if o.Compression == 0 {
 		o.Compression = 1
 	}
@@ -54,10 +56,11 @@ func ReadSWF(r io.Reader, o SWFOptions) ([]Job, SWFDropped, error) {
 		o.CPUsPerNode = 1
 	}
 	if o.MaxJobs < 0 || o.CPUsPerNode < 0 || !(o.Compression > 0) || math.IsInf(o.Compression, 0) {
-		return nil, dropped, fmt.Errorf("the number of jobs (%d), the processors of a node (%d) and the compression of time (%v) must be positive",
+		return nil, fmt.Errorf("the number of jobs (%d), the processors of a node (%d) and the compression of time (%v) must be positive",
 			o.MaxJobs, o.CPUsPerNode, o.Compression)
 	}
 	var jobs []Job
+	dropped := 0                    // number of jobs that cannot be used
 	submits := map[string]float64{} // by the id of the job
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
@@ -68,13 +71,14 @@ func ReadSWF(r io.Reader, o SWFOptions) ([]Job, SWFDropped, error) {
 		}
 		v, err := parseSWF(line)
 		if err != nil {
-			return nil, dropped, fmt.Errorf("line %d: %w", n, err)
+			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		if dropped.drop(v) {
+		if !isUsable(v) {
+			dropped++
 			continue
 		}
 		if len(jobs) == maxJobs {
-			return nil, dropped, fmt.Errorf("line %d: a workload has at most %d jobs", n, maxJobs)
+			return nil, fmt.Errorf("line %d: a workload has at most %d jobs", n, maxJobs)
 		}
 		j := o.job(v)
 		if before, ok := submits[swfID(v[swfPreceding])]; ok && before <= j.Submit {
@@ -84,7 +88,7 @@ func ReadSWF(r io.Reader, o SWFOptions) ([]Job, SWFDropped, error) {
 		jobs = append(jobs, j)
 	}
 	if err := lines.Err(); err != nil {
-		return nil, dropped, err
+		return nil, err
 	}
 	first := math.Inf(1)
 	for _, j := range jobs {
@@ -95,10 +99,9 @@ func ReadSWF(r io.Reader, o SWFOptions) ([]Job, SWFDropped, error) {
 	}
 	jobs, err := Prepare(jobs)
 	if err != nil {
-		return nil, dropped, fmt.Errorf("trace: %w (dropped jobs: %d without a run time, %d without processors, "+
-			"%d without a time of submission, %d parts of jobs)", err, dropped.Runtime, dropped.Processors, dropped.Submit, dropped.Partial)
+		return nil, fmt.Errorf("trace: %w (%d jobs have no time of submission, run time or processors, or are parts of jobs)", err, dropped)
 	}
-	return jobs, dropped, nil
+	return jobs, nil
 }
 
 // parseSWF returns the columns of a line of a trace, which describes a job. It returns an error unless all columns are valid numbers.
@@ -126,21 +129,10 @@ func processors(v [swfColumns]float64) float64 {
 	return v[swfAllocated]
 }
 
-// drop reports whether a job of the trace cannot be used. It counts such a job in d.
-func (d *SWFDropped) drop(v [swfColumns]float64) bool {
-	switch {
-	case v[swfStatus] >= 2 && v[swfStatus] <= 4:
-		d.Partial++
-	case v[swfSubmit] < 0:
-		d.Submit++
-	case v[swfRuntime] < 0:
-		d.Runtime++
-	case processors(v) <= 0:
-		d.Processors++
-	default:
-		return false
-	}
-	return true
+// isUsable reports whether a job of the trace has all columns that a workload needs. Parts of jobs that were interrupted do not count: the
+// trace also contains the whole jobs.
+func isUsable(v [swfColumns]float64) bool {
+	return (v[swfStatus] < 2 || v[swfStatus] > 4) && v[swfSubmit] >= 0 && v[swfRuntime] >= 0 && processors(v) > 0
 }
 
 func (o SWFOptions) job(v [swfColumns]float64) Job {
@@ -149,6 +141,12 @@ func (o SWFOptions) job(v [swfColumns]float64) Job {
 	j := Job{
 		ID: swfID(v[swfNumber]), Submit: v[swfSubmit] / o.Compression, Runtime: v[swfRuntime] / o.Compression,
 		Nodes: nodes, Tasks: nodes, CPUs: (cpus + nodes - 1) / nodes, Gang: nodes > 1,
+		User: o.Users[fmt.Sprintf("%.0f", v[swfUser])], Queue: o.Queues[fmt.Sprintf("%.0f", v[swfQueue])],
+	}
+	if v[swfTimeLimit] > 0 {
+		if j.Limit = v[swfTimeLimit] / o.Compression; j.Limit <= j.Runtime {
+			j.Limit = j.Runtime + overrun
+		}
 	}
 	return j
 }

@@ -34,21 +34,17 @@ func TestReadSWF(t *testing.T) {
 		name    string
 		options SWFOptions
 		want    []Job
-		dropped SWFDropped
 	}{
-		{"all", SWFOptions{Compression: 2, CPUsPerNode: 4}, all, SWFDropped{Partial: 1, Submit: 1, Runtime: 1, Processors: 1}},
-		{"some", SWFOptions{MaxJobs: 2, Compression: 2, CPUsPerNode: 4}, all[:2], SWFDropped{Runtime: 1, Processors: 1}},
-		{"defaults", SWFOptions{MaxJobs: 1}, []Job{{ID: "job-1", Nodes: 8, Tasks: 8, CPUs: 1, Runtime: 60, Gang: true}}, SWFDropped{}},
+		{"all", SWFOptions{Compression: 2, CPUsPerNode: 4}, all},
+		{"some", SWFOptions{MaxJobs: 2, Compression: 2, CPUsPerNode: 4}, all[:2]},
+		{"defaults", SWFOptions{MaxJobs: 1}, []Job{{ID: "job-1", Nodes: 8, Tasks: 8, CPUs: 1, Runtime: 60, Gang: true}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, dropped, err := ReadSWF(strings.NewReader(trace), tt.options)
+			got, err := ReadSWF(strings.NewReader(trace), tt.options)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff(tt.dropped, dropped); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -57,11 +53,24 @@ func TestReadSWF(t *testing.T) {
 
 // TestReadSWFUnordered: a trace that is not sorted begins at 0, too, and a job does not precede one that was submitted before it.
 func TestReadSWFUnordered(t *testing.T) {
-	got, _, err := ReadSWF(strings.NewReader("1 50 0 1 1 -1 -1 1 -1 -1 1 -1 -1 -1 -1 -1 -1 -1\n"+
+	got, err := ReadSWF(strings.NewReader("1 50 0 1 1 -1 -1 1 -1 -1 1 -1 -1 -1 -1 -1 -1 -1\n"+
 		"2 20 0 1 1 -1 -1 1 -1 -1 1 -1 -1 -1 -1 -1 1 0\n"), SWFOptions{})
 	want := []Job{{ID: "job-2", Nodes: 1, Tasks: 1, CPUs: 1, Runtime: 1}, {ID: "job-1", Submit: 30, Nodes: 1, Tasks: 1, CPUs: 1, Runtime: 1}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(diff, err)
+	}
+}
+
+// TestReadSWFRequests: a job has the time limit that it requested, as the trace is scaled, and the account and queue that its numbers stand for.
+func TestReadSWFRequests(t *testing.T) {
+	const trace = "1 0 0 60 1 -1 -1 1 3600 -1 1 7 -1 -1 2 -1 -1 -1\n2 0 0 60 1 -1 -1 1 60 -1 1 8 -1 -1 3 -1 -1 -1\n3 0 0 60 1 -1 -1 1 -1 -1 1 8 -1 -1 3 -1 -1 -1\n"
+	got, err := ReadSWF(strings.NewReader(trace), SWFOptions{Compression: 10, Users: map[string]string{"7": "alice"}, Queues: map[string]string{"2": "long"}})
+	job := func(id, user, queue string, limit float64) Job {
+		return Job{ID: id, Nodes: 1, Tasks: 1, CPUs: 1, Runtime: 6, Limit: limit, User: user, Queue: queue}
+	}
+	want := []Job{job("job-1", "alice", "long", 360), job("job-2", "", "", 66), job("job-3", "", "", 0)}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%s%v", diff, err)
 	}
 }
 
@@ -76,7 +85,7 @@ func TestReadSWFErrors(t *testing.T) {
 		want        string
 	}{
 		{"no jobs", "; only a header\n", SWFOptions{}, "the workload has no jobs"},
-		{"all dropped", record("1", "0", "-1", "1") + record("2", "0", "1", "0"), SWFOptions{}, "1 without a run time, 1 without processors"},
+		{"all dropped", record("1", "0", "-1", "1") + record("2", "0", "1", "0"), SWFOptions{}, "(2 jobs have no time of submission, run time or processors"},
 		{"columns", one + "1 2 3\n", SWFOptions{}, "line 2: a job of a trace has 18 columns, not 3"},
 		{"no number", record("1", "0", "x", "1"), SWFOptions{}, `line 1: column 4: "x" is no number`},
 		{"not a number", record("1", "0", "NaN", "1"), SWFOptions{}, "column 4"},
@@ -87,12 +96,12 @@ func TestReadSWFErrors(t *testing.T) {
 		{"negative limit", one, SWFOptions{MaxJobs: -1}, "must be positive"},
 		{"negative nodes", one, SWFOptions{CPUsPerNode: -1}, "must be positive"},
 	} {
-		if _, _, err := ReadSWF(strings.NewReader(tt.trace), tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := ReadSWF(strings.NewReader(tt.trace), tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: the error is %v", tt.name, err)
 		}
 	}
 	broken := errors.New("connection lost")
-	if _, _, err := ReadSWF(iotest.ErrReader(broken), SWFOptions{}); !errors.Is(err, broken) {
+	if _, err := ReadSWF(iotest.ErrReader(broken), SWFOptions{}); !errors.Is(err, broken) {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -102,7 +111,7 @@ func FuzzReadSWF(f *testing.F) {
 	f.Add(trace, 0, 2.0, 4)
 	f.Add("1 1e300 0 1 1 -1 -1 99999999999 -1 -1 1 -1 -1 -1 -1 -1 1 -1", 1, 0.5, 1)
 	f.Fuzz(func(t *testing.T, text string, most int, compression float64, cpus int) {
-		jobs, _, err := ReadSWF(strings.NewReader(text), SWFOptions{MaxJobs: most, Compression: compression, CPUsPerNode: cpus})
+		jobs, err := ReadSWF(strings.NewReader(text), SWFOptions{MaxJobs: most, Compression: compression, CPUsPerNode: cpus})
 		if err != nil {
 			return
 		}

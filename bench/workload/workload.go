@@ -27,10 +27,13 @@ type Job struct {
 	CPUs    int      `json:"cpus,omitempty"`   // processors of each task; default: 1
 	Memory  int      `json:"memory,omitempty"` // MiB of memory of each task; 0: the job requests no memory
 	Runtime float64  `json:"runtime"`          // how long each task runs
+	Limit   float64  `json:"limit,omitempty"`  // time limit that the job requests; 0: none
 	User    string   `json:"user,omitempty"`   // user account that owns the job, with SLURM only; empty: the account of the player
 	Queue   string   `json:"queue,omitempty"`  // the partition or queue of the scheduler; empty: the scheduler's default
 	Gang    bool     `json:"gang,omitempty"`   // all tasks must start together
 	After   []string `json:"after,omitempty"`  // ids of jobs that must have ended before the job is submitted
+	// Drawn means that Submit is a random time of the arrivals of the workload, which each block of a sweep draws again.
+	Drawn bool `json:"drawn,omitempty"`
 }
 
 var idForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
@@ -99,8 +102,10 @@ func (j Job) check(seen map[string]bool) error {
 		return fmt.Errorf("an id has 1 to 40 of the characters a-z, 0-9 and -, and neither begins nor ends with -")
 	case seen[j.ID]:
 		return fmt.Errorf("there are two jobs with this id")
-	case !isTime(j.Submit), !isTime(j.Runtime):
-		return fmt.Errorf("submit (%v) and runtime (%v) must be between 0 and a year of seconds", j.Submit, j.Runtime)
+	case !isTime(j.Submit), !isTime(j.Runtime), !isTime(j.Limit):
+		return fmt.Errorf("submit (%v), runtime (%v) and limit (%v) must be between 0 and a year of seconds", j.Submit, j.Runtime, j.Limit)
+	case j.Limit > 0 && j.Limit <= j.Runtime:
+		return fmt.Errorf("limit (%v) must be more than runtime (%v)", j.Limit, j.Runtime)
 	case j.Tasks < j.Nodes:
 		return fmt.Errorf("%d tasks cannot use %d nodes", j.Tasks, j.Nodes)
 	case j.CPUs < 0 || j.Memory < 0:
@@ -112,6 +117,13 @@ func (j Job) check(seen map[string]bool) error {
 		}
 	}
 	return nil
+}
+
+// Like reports whether two jobs differ only in their ids and their times of submission, and wait for no other job. Such jobs can be one
+// array.
+func (j Job) Like(other Job) bool {
+	return j.Nodes == other.Nodes && j.Tasks == other.Tasks && j.CPUs == other.CPUs && j.Memory == other.Memory && j.Runtime == other.Runtime && j.Limit == other.Limit &&
+		j.Queue == other.Queue && j.User == other.User && j.Gang == other.Gang && len(j.After) == 0 && len(other.After) == 0
 }
 
 // Encode returns the content of the file for a list of jobs that [Prepare] has returned.

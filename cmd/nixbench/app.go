@@ -13,9 +13,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/nixeval"
 )
+
+// hypervisorOpener returns a function that opens hypervisors. An opened hypervisor sends its events to send.
+type hypervisorOpener func(send event.Sink) machine.Opener
 
 // app contains the flags, the view and the state that all commands use.
 type app struct {
@@ -26,7 +32,6 @@ type app struct {
 	sink     event.Sink       // receives the events after a session was opened; nil: there is no session yet
 	connect  hypervisorOpener // connects to hypervisors
 
-	ongoing   ongoingWork // phases and nodes in progress, which are shown when Ctrl-C does not end the command at once
 	recording atomic.Bool // whether a run is recorded: after an interrupt, nodes must be uncordoned and the record must be ended
 	paused    atomic.Bool // whether another program uses the terminal: an interrupt must then wait until it has ended
 
@@ -60,6 +65,19 @@ func (a *app) withView(body commandBody) func(*cobra.Command, []string) error {
 	}
 }
 
+// withSession converts the code of a command to a function that cobra calls. The code gets a session for the nodes that f selects, if
+// command is empty. Otherwise it gets a session that holds the lock of the cluster, for the command with this name.
+func (a *app) withSession(command string, f *fleetFlags, filter deploy.NodeFilter, body func(s *deploy.Session, args []string) error) func(*cobra.Command, []string) error {
+	return a.withView(func(args []string) error {
+		s, err := a.open(*f, func(r *deploy.Request) { r.Command, r.Nodes = command, filter })
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		return body(s, args)
+	})
+}
+
 func (a *app) openView() {
 	a.viewOnce.Do(func() {
 		a.view = ui.New(ui.Options{Out: os.Stdout, Err: os.Stderr, JSON: a.json, Verbose: a.verbose, Color: a.color})
@@ -70,16 +88,17 @@ func (a *app) openView() {
 func (a *app) finish(err error) int {
 	a.openView()
 	code := exitCode(err)
-	switch _, programFailed := err.(*programError); {
-	case err == nil, programFailed: // the program has shown its own error
+	command, _ := err.(*commandError)
+	switch {
+	case err == nil, command != nil && command.shown:
 	case failure.KindOf(err) == failure.Changes && a.json: // no error, because the result, which is the last line of --json, contains the changes
 	case failure.KindOf(err) == failure.Declined, failure.KindOf(err) == failure.Changes:
-		event.Sink(a.sendEvent).Note("%v", err)
+		a.note("%v", err)
 	default:
 		a.view.Problems(code, splitProblems(err))
 	}
 	if err := a.view.Close(); err != nil && code == exitOK {
-		return exitInternal // the result was not written completely: the disk is full, or no process reads the pipe
+		return exitCode(err) // the result was not written completely: the disk is full, or no process reads the pipe
 	}
 	return code
 }
@@ -91,13 +110,11 @@ func (a *app) sendEvent(e event.Event) {
 		a.sink(e)
 		return
 	}
-	a.showEvent(e)
-}
-
-func (a *app) showEvent(e event.Event) {
-	a.ongoing.observe(e)
 	a.view.Event(e)
 }
+
+// note sends a message for the user.
+func (a *app) note(format string, args ...any) { event.Sink(a.sendEvent).Note(format, args...) }
 
 // lendTerminal calls f, which uses the terminal, for example for another program. Until f returns, nixbench writes nothing. After
 // an interrupt, nixbench waits until f returns.
@@ -107,65 +124,77 @@ func (a *app) lendTerminal(f func()) {
 	a.view.Pause(f)
 }
 
-// preferCause returns errInterrupted if the command failed after an interrupt signal. If err is an error of Nix or has no known
-// kind, it checks this computer: if a problem here (such as a full TMPDIR) is probably the cause, it adds this to err. Otherwise
-// it returns err unchanged.
-func (a *app) preferCause(err error) error {
+// preferInterrupt returns errInterrupted if the command failed after an interrupt signal, and otherwise err.
+func (a *app) preferInterrupt(err error) error {
 	if err != nil && errors.Is(context.Cause(a.ctx), errInterrupted) {
 		return errInterrupted
-	}
-	switch failure.KindOf(err) {
-	case failure.Evaluation, failure.Build, failure.Nix, failure.Internal:
-		if broken := checkEnvironment(); err != nil && broken != nil {
-			return errors.Join(broken, err)
-		}
 	}
 	return err
 }
 
+// newRequest makes a request of the global flags, and of f, a command's flags about nodes.
+func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
+	r := deploy.Request{
+		File: a.file, Flake: a.flake, Parallel: f.parallel, AcceptNewHostKeys: f.acceptNew, SSHPrograms: a.sshPrograms,
+		Prompt: newPrompt(a), Hypervisors: a.connect, Send: func(e event.Event) { a.view.Event(e) }, Args: os.Args[1:], Version: readBuildVersion().Version,
+		Describe: func(err error) (int, error) {
+			err = a.preferInterrupt(err)
+			return exitCode(err), describeForRecord(err)
+		},
+		Eval: nixeval.Options{ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers, Facts: a.factsFile},
+	}
+	if a.evalWorkers < 0 {
+		return r, failure.NewUsage("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", a.evalWorkers)
+	}
+	var err error
+	if r.Eval.ChunkSize, err = parseNodeLimit(a.evalNodeLimit); err != nil {
+		return r, err
+	}
+	if r.Eval.Sets, err = nixeval.ParseSets(a.sets); err != nil {
+		return r, err
+	}
+	for _, pair := range a.nixOptions {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return r, failure.NewUsage("--nix-option needs a name and a value: --nix-option NAME VALUE (got %s)", pair)
+		}
+		r.Eval.NixOptions = append(r.Eval.NixOptions, [2]string{name, value})
+	}
+	r.On, err = readSelection(a.ctx, f.on)
+	return r, err
+}
+
+// open opens the session of a command. From then on, the session receives the command's events. set changes the request before.
+func (a *app) open(f fleetFlags, set func(*deploy.Request)) (*deploy.Session, error) {
+	r, err := a.newRequest(f)
+	if err != nil {
+		return nil, err
+	}
+	set(&r)
+	s, err := deploy.Open(a.ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	a.sink = s.Send
+	if s.Lock != nil {
+		a.recording.Store(true)
+	}
+	return s, nil
+}
+
+// openNodes opens the session of a command that only reads. filter says which of the selected nodes the command uses.
+func (a *app) openNodes(f fleetFlags, filter deploy.NodeFilter) (*deploy.Session, error) {
+	return a.open(f, func(r *deploy.Request) { r.Nodes = filter })
+}
+
+// openNode opens the session of a command that only reads, for the node with this name.
+func (a *app) openNode(name string, f fleetFlags) (*deploy.Session, error) {
+	return a.open(f, func(r *deploy.Request) { r.Pick = deploy.NodeNamed(name) })
+}
+
+// openLocked opens the session of a command that changes the state folder. The session holds the lock of the cluster.
+func (a *app) openLocked(command string) (*deploy.Session, error) {
+	return a.open(fleetFlags{}, func(r *deploy.Request) { r.Command = command })
+}
+
 func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
-// expandFileFlag converts the flag -f to --file if it is in front of the command's name. Some commands use -f for another flag,
-// and the flag library parses the flags in front of the name together with those of the command.
-func expandFileFlag(root *cobra.Command, args []string) []string {
-	var out []string
-	for i := 0; i < len(args); i++ {
-		arg := args[i]
-		if len(arg) < 2 || arg[0] != '-' || arg == "--" { // the command
-			return append(out, args[i:]...)
-		}
-		value, isFile := strings.CutPrefix(arg, "-f")
-		switch {
-		case isFile && value != "":
-			out = append(out, "--file="+strings.TrimPrefix(value, "="))
-		case isFile && i+1 < len(args):
-			i++
-			out = append(out, "--file="+args[i])
-		default:
-			out = append(out, arg)
-			if f := root.PersistentFlags().Lookup(strings.TrimPrefix(arg, "--")); f != nil && f.NoOptDefVal == "" && i+1 < len(args) {
-				i++
-				out = append(out, args[i]) // the value of the flag
-			}
-		}
-	}
-	return out
-}
-
-// joinNixOptions converts `--nix-option NAME VALUE`, the syntax of Colmena and of Nix's own
-// --option, to the single argument that the flag library supports.
-func joinNixOptions(args []string) []string {
-	var out []string
-	for i := 0; i < len(args); i++ {
-		if args[i] == "--" {
-			return append(out, args[i:]...)
-		}
-		if args[i] == "--nix-option" && i+2 < len(args) && !strings.Contains(args[i+1], "=") {
-			out = append(out, "--nix-option="+args[i+1]+"="+args[i+2])
-			i += 2
-			continue
-		}
-		out = append(out, args[i])
-	}
-	return out
-}

@@ -2,18 +2,20 @@ package main
 
 import (
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/plan"
-	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/stages"
 )
 
@@ -55,27 +57,18 @@ asks, unless --yes is set.`
 var applyGoals = []string{"switch", "boot", "test", "dry-activate", "build", "push", "upload-keys", "keys"}
 
 type applyFlags struct {
-	fleetFlags
-	drain     drainFlags
-	keepGoing bool
+	rollingFlags
 	armFlags
-	rollbackAll    bool
-	maxUnavailable string
+	keepGoing      bool
 	specialisation string
 	activator      string
 	replaceUnknown bool
 	buildOnTarget  bool
 	noBuildThere   bool
-	substitute     bool
 	noSubstitute   bool
 	noKeys         bool
-	noCheck        bool
-	checkTimeout   time.Duration
 	recreate, yes  bool
-	bootTimeout    time.Duration
 	reboot         bool
-	rebootTimeout  time.Duration
-	keepResult     bool
 }
 
 func applyCommand(a *app) *cobra.Command {
@@ -94,7 +87,7 @@ func applyCommand(a *app) *cobra.Command {
   nixbench apply --on @web --max-unavailable 25%
   nixbench plan --out web.plan && nixbench apply web.plan
   nixbench apply dry-activate --on db
-  nixbench apply --reboot --on 'web-*'`,
+  nixbench apply --reboot --on 'web-*' --timeout reboot=10m,check=0s`,
 		Args: cobra.MatchAll(cobra.MaximumNArgs(1), func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && isPlanFile(args[0]) {
 				return nil
@@ -122,28 +115,22 @@ func applyCommand(a *app) *cobra.Command {
 
 func (f *applyFlags) addTo(cmd *cobra.Command) {
 	set := cmd.Flags()
-	set.SortFlags = false
-	f.add(set)
+	f.rollingFlags.add(set)
+	f.addArming(set, "`WHAT` rolls back when a switch fails or makes a node unreachable: node: only this node, all: all nodes of the run, off: none",
+		[]string{"node", "all", "off"},
+		timeLimit{"check", 5 * time.Minute, 0, "until the cluster is healthy, 0s: do not check it"},
+		timeLimit{"boot", 0, time.Second, "until a machine is ready (5m, or 10m if it is emulated)"},
+		timeLimit{"reboot", 5 * time.Minute, time.Second, "until a node is back after --reboot"})
 	set.BoolVar(&f.keepGoing, "keep-going", false, "deploy the other nodes if some cannot be evaluated or built")
-	f.addArming(set)
-	set.BoolVar(&f.rollbackAll, "rollback-all-on-failure", false, "roll back all nodes of this run when one fails")
-	set.StringVar(&f.maxUnavailable, "max-unavailable", "", "switch at most `N|P%` of the nodes at once, and stop after a failure")
 	set.StringVar(&f.specialisation, "specialisation", "", "switch to this specialisation of the system")
 	addChoice(set, &f.activator, "activator", []string{"switch-to-configuration", activate.NixosRebuild}, "program that activates a system on a node: switch-to-configuration, or nixos-rebuild if it has --store-path")
 	set.BoolVar(&f.replaceUnknown, "force-replace-unknown-profiles", false, "replace systems that were not deployed from this hive, regardless of deployment.replaceUnknownProfiles")
 	set.BoolVar(&f.buildOnTarget, "build-on-target", false, "build every system on its node")
 	set.BoolVar(&f.noBuildThere, "no-build-on-target", false, "build every system on this machine, regardless of deployment.buildOnTarget")
-	set.BoolVar(&f.substitute, "substitute-on-destination", true, "let nodes fetch store paths from their own substituters")
-	set.BoolVar(&f.noSubstitute, "no-substitute", false, "copy all store paths from this machine")
-	f.drain.add(set, noDrainHelp)
-	set.BoolVar(&f.noCheck, "no-check", false, "do not wait until the cluster is healthy")
-	set.DurationVar(&f.checkTimeout, "check-timeout", 5*time.Minute, "time limit for the check of the cluster")
+	set.BoolVar(&f.noSubstitute, "no-substitute", false, "copy all store paths from this machine; nodes do not fetch them from their own substituters")
 	set.BoolVar(&f.noKeys, "no-keys", false, "do not upload deployment.keys")
 	set.BoolVar(&f.recreate, "recreate", false, "recreate machines whose role has another image now; the data on their disks are lost")
 	set.BoolVar(&f.reboot, "reboot", false, "reboot the nodes that have not booted their new system, and wait until they are back")
-	set.DurationVar(&f.rebootTimeout, "reboot-timeout", 5*time.Minute, "time limit for a node to come back after --reboot")
-	set.BoolVar(&f.keepResult, "keep-result", false, "with the goal build, create links result-NODE as nixbench build does")
-	set.DurationVar(&f.bootTimeout, "boot-timeout", 0, "time limit for a machine to become ready (default 5m, 10m if it is emulated)")
 	set.BoolVarP(&f.yes, "yes", "y", false, "remove and restart machines without asking")
 	acceptFlags(set, colmenaFlags...)
 }
@@ -155,11 +142,9 @@ func uploadKeysCommand(a *app) *cobra.Command {
 		Short: "Upload deployment.keys",
 		Long: `Upload the keys that differ from those on the nodes, and remove keys that the
 hive no longer contains. Systems are neither evaluated nor switched.`,
-		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error { return runApply(a, node.UploadKeys, flags, nil, "") })
 	set := cmd.Flags()
-	set.SortFlags = false
 	flags.fleetFlags.add(set)
 	set.BoolVar(&flags.noKeys, "no-keys", false, "an error, as in Colmena")
 	set.Lookup("no-keys").Hidden = true
@@ -169,78 +154,41 @@ hive no longer contains. Systems are neither evaluated nor switched.`,
 
 // toOptions validates the flags and converts them to the options of an apply.
 func (f *applyFlags) toOptions(goal node.Goal) (stages.Options, error) {
-	o := stages.Options{
-		Options: plan.Options{
-			Options:     node.Options{Goal: goal, RollbackAll: f.rollbackAll, Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown},
-			WithoutKeys: f.noKeys, WithoutDrain: f.drain.noDrain,
-		},
-		Parallel: f.parallel, KeepGoing: f.keepGoing,
-		Partial: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
-		RebootNodes: f.reboot, RebootTimeout: f.rebootTimeout,
-	}
-	if f.checkTimeout < 0 {
-		return o, failure.NewUsage("--check-timeout must be greater than 0 (it is %v), such as 5m; use --no-check to omit the check", f.checkTimeout)
-	}
-	if !f.noCheck {
-		o.CheckTimeout = f.checkTimeout
-	}
-	if f.bootTimeout < 0 {
-		return o, failure.NewUsage("--boot-timeout must not be negative (it is %v)", f.bootTimeout)
-	}
 	if goal == "keys" {
-		o.Goal = node.UploadKeys
+		goal = node.UploadKeys
 	}
-	if o.Goal == node.UploadKeys && f.noKeys {
-		return o, failure.NewUsage("--no-keys and the goal upload-keys exclude each other")
+	o, err := f.rollingFlags.toOptions()
+	o.Options.Options = node.Options{
+		Goal: goal, Confirm: f.confirm(), SettleTime: f.timeouts.of("settle"), RollbackAll: f.rollback == "all",
+		Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown,
 	}
-	if err := f.validateReboot(o.Goal); err != nil {
-		return o, err
-	}
-	var err error
-	if o.Confirm, o.SettleTime, err = f.validateArming(); err != nil {
-		return o, err
-	}
-	o.NoReboot = f.noReboot
-	if o.Specialisation != "" && o.Goal != node.Switch && o.Goal != node.Test {
-		return o, failure.NewUsage("--specialisation requires the goal switch or test: boot loaders select generations, not specialisations")
-	}
-	if f.parallel < 0 {
-		return o, failure.NewUsage("--parallel must not be negative (it is %d); 0 means all at once", f.parallel)
-	}
-	if o.Confirm == 0 && f.rollbackAll {
-		return o, failure.NewUsage("--rollback-all-on-failure requires rollback, which --no-rollback and --confirm-timeout 0 disable")
-	}
-	if f.buildOnTarget && f.noBuildThere {
-		return o, failure.NewUsage("--build-on-target and --no-build-on-target exclude each other")
-	}
+	o.WithoutKeys, o.KeepGoing, o.Recreate, o.RebootNodes = f.noKeys, f.keepGoing, f.recreate, f.reboot
+	o.CheckTimeout, o.BootTimeout, o.RebootTimeout = f.timeouts.of("check"), f.timeouts.of("boot"), f.timeouts.of("reboot")
 	if f.buildOnTarget || f.noBuildThere {
 		o.BuildOnTarget = &f.buildOnTarget
 	}
 	if f.activator == activate.NixosRebuild {
 		o.ActivateWith = f.activator
 	}
-	if o.Drain, err = f.drain.toOptions(); err != nil {
-		return o, err
-	}
-	o.MaxUnavailable, err = selection.ParseShare(f.maxUnavailable)
-	return o, err
-}
-
-// validateReboot returns an error if --reboot cannot be combined with the goal of the apply or with the other flags.
-func (f *applyFlags) validateReboot(goal node.Goal) error {
 	switch {
+	case err != nil:
+		return o, err
+	case goal == node.UploadKeys && f.noKeys:
+		return o, failure.NewUsage("--no-keys and the goal upload-keys exclude each other")
+	case f.specialisation != "" && goal != node.Switch && goal != node.Test:
+		return o, failure.NewUsage("--specialisation requires the goal switch or test: boot loaders select generations, not specialisations")
+	case f.buildOnTarget && f.noBuildThere:
+		return o, failure.NewUsage("--build-on-target and --no-build-on-target exclude each other")
 	case !f.reboot:
-		return nil
+		return o, nil
 	case goal != node.Boot && goal != node.Switch:
-		return failure.NewUsage("--reboot requires the goal boot or switch (it is %s): a node boots the system of its profile", goal)
+		return o, failure.NewUsage("--reboot requires the goal boot or switch (it is %s): a node boots the system of its profile", goal)
 	case f.specialisation != "":
-		return failure.NewUsage("--reboot and --specialisation exclude each other: boot loaders select generations, not specialisations")
-	case f.rollbackAll:
-		return failure.NewUsage("--reboot and --rollback-all-on-failure exclude each other: a reboot is not rolled back")
-	case f.rebootTimeout <= 0:
-		return failure.NewUsage("--reboot-timeout must be greater than 0 (it is %v)", f.rebootTimeout)
+		return o, failure.NewUsage("--reboot and --specialisation exclude each other: boot loaders select generations, not specialisations")
+	case f.rollback == "all":
+		return o, failure.NewUsage("--reboot and --rollback all exclude each other: a reboot is not rolled back")
 	}
-	return nil
+	return o, nil
 }
 
 // runApply deploys the nodes that the flags select. saved is the plan to execute, and file the name of its file; nil: there is no
@@ -252,13 +200,13 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *stages.SavedPlan,
 	}
 	set := func(r *deploy.Request) {
 		r.Command, r.Nodes, r.AllNodesOnly = "apply", deploy.DeployedNodes, saved == nil // a plan names its nodes
-		r.Eval.Specialisation, r.Keys = flags.specialisation, options.UsesKeys()
+		r.Eval.Specialisation = flags.specialisation
 		if options.Goal == node.UploadKeys {
 			r.Nodes = deploy.RemoteNodes
 		}
 	}
 	if goal == "build" {
-		return runBuild(a, flags.fleetFlags, set, flags.keepGoing, flags.keepResult)
+		return runBuild(a, flags.fleetFlags, set, flags.keepGoing, false)
 	}
 	s, err := a.open(flags.fleetFlags, set)
 	if err != nil {
@@ -266,7 +214,7 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *stages.SavedPlan,
 	}
 	defer s.Close()
 	applied, err := s.Apply(a.ctx, deploy.ApplyOptions{
-		Options: options, NoSubstitute: !flags.substitute || flags.noSubstitute, File: file, Saved: saved,
+		Options: options, NoSubstitute: flags.noSubstitute, File: file, Saved: saved,
 		Ask: func(changes []changes.Change, makePlan func() (*stages.Plan, error)) error {
 			if !flags.yes && a.canAsk() && options.Goal == node.Switch { // also if some nodes cannot be planned: the plan shows the others, and apply reports the errors
 				made, err := makePlan()
@@ -286,4 +234,36 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *stages.SavedPlan,
 		a.view.Result(applied.Results, func(w io.Writer) { writeChangedPackages(w, applied.Changes) }) // only the changed packages as text: the view has already shown the result of each node
 	}
 	return err
+}
+
+// isPlanFile reports whether the argument of apply is a plan file and not a goal. This is so if it is no goal, and either looks
+// like a path or is an existing file.
+func isPlanFile(arg string) bool {
+	return !slices.Contains(applyGoals, arg) && (strings.ContainsAny(arg, "/.") || durable.Exists(arg))
+}
+
+// fixedByPlan are the flags that cannot be set when a plan is applied, because the plan contains their values.
+var fixedByPlan = []string{"drain-delete", "on", "set", "no-keys", "recreate", "no-drain", "max-unavailable",
+	"keep-going", "specialisation", "reboot", "build-on-target", "no-build-on-target"}
+
+// runApplyPlan executes a saved plan.
+func runApplyPlan(a *app, file string, flags applyFlags, set *pflag.FlagSet) error {
+	for _, name := range fixedByPlan {
+		if f := set.Lookup(name); f != nil && f.Changed {
+			return failure.NewUsage("apply %s: --%s and a plan exclude each other: the plan has its own arguments", file, name)
+		}
+	}
+	r, err := a.newRequest(flags.fleetFlags)
+	if err != nil {
+		return err
+	}
+	saved, err := r.ReadPlan(file)
+	if err != nil {
+		return err
+	}
+	args := saved.Arguments
+	a.sets = args.Sets
+	flags.on, flags.noKeys, flags.recreate, flags.maxUnavailable = args.On, args.NoKeys, args.Recreate, args.MaxUnavailable
+	flags.noDrain, flags.drainDelete = args.NoDrain, args.DrainAllowed
+	return runApply(a, node.Switch, flags, &saved, file)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,7 +41,7 @@ func applyLocalCommand(a *app) *cobra.Command {
 		Use:       "apply-local [GOAL]",
 		Short:     "Switch the machine that this runs on",
 		Long:      applyLocalLong,
-		ValidArgs: []string{"switch", "boot", "test", "dry-activate", "build", "push", "upload-keys", "keys"},
+		ValidArgs: applyGoals,
 		Example: `  nixbench apply-local --sudo
   nixbench apply-local --sudo boot --node laptop`,
 		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
@@ -55,10 +54,9 @@ func applyLocalCommand(a *app) *cobra.Command {
 		return runApplyLocal(a, goal, flags)
 	})
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.StringVar(&flags.node, "node", "", "this machine is the node `NAME` of the hive")
 	f.BoolVar(&flags.sudo, "sudo", false, "become root when necessary, with deployment.privilegeEscalationCommand")
-	flags.addArming(f)
+	flags.addArming(f, rollbackHelp, []string{"node", "off"})
 	f.StringVar(&flags.specialisation, "specialisation", "", "switch to this specialisation of the system")
 	f.BoolVar(&flags.replaceUnknown, "force-replace-unknown-profiles", false, "replace a system that was not deployed from this hive, regardless of deployment.replaceUnknownProfiles")
 	f.BoolVar(&flags.noKeys, "no-keys", false, "do not install deployment.keys")
@@ -67,9 +65,6 @@ func applyLocalCommand(a *app) *cobra.Command {
 
 // runApplyLocal deploys this computer, or only builds its system. If the user is not root, sudo must be allowed.
 func runApplyLocal(a *app, goal node.Goal, flags localFlags) error {
-	if err := checkLocalSystem(runtime.GOOS); err != nil {
-		return err
-	}
 	applyOptions := applyFlags{
 		armFlags: flags.armFlags, specialisation: flags.specialisation,
 		replaceUnknown: flags.replaceUnknown, noKeys: flags.noKeys, noBuildThere: true,
@@ -81,14 +76,14 @@ func runApplyLocal(a *app, goal node.Goal, flags localFlags) error {
 	onlyBuild := goal == "build" || goal == "push"
 	var escalation []string
 	set := func(r *deploy.Request) {
-		r.Command, r.Eval.Specialisation, r.Keys = "apply-local", flags.specialisation, options.UsesKeys()
+		r.Command, r.Eval.Specialisation = "apply-local", flags.specialisation
 		r.Pick = func(hive *nixeval.Hive) (nixeval.Node, error) {
 			n, err := findLocalNode(hive, flags.node)
 			if err != nil || onlyBuild {
 				return n, err
 			}
 			if _, err := os.Stat("/etc/NIXOS"); errors.Is(err, fs.ErrNotExist) {
-				return n, &activate.NotNixOSError{Node: n.Name}
+				return n, activate.NewNotNixOSError(n.Name)
 			}
 			if os.Geteuid() == 0 {
 				return n, nil
@@ -109,15 +104,6 @@ func runApplyLocal(a *app, goal node.Goal, flags localFlags) error {
 	}
 	defer s.Close()
 	return s.ApplyLocal(a.ctx, escalation, options)
-}
-
-// checkLocalSystem returns an error if goos, the operating system of this computer, cannot be NixOS.
-func checkLocalSystem(goos string) error {
-	if goos == "linux" {
-		return nil
-	}
-	return failure.WithHint(failure.NewUsage("apply-local: switching this machine needs Linux, and this machine runs %s", goos),
-		"nixbench apply deploys to other machines, and nixbench build only builds")
 }
 
 // findLocalNode returns the hive's node for this computer, if the hive allows a local deployment of the node. It is the node

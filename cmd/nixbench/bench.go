@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/nixbench/nixbench/bench/sweeps"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
 )
@@ -21,25 +23,14 @@ import (
 const benchLong = `Measure schedulers: execute workloads on clusters of different sizes and with
 different schedulers, in a random order, each trial on new machines.
 
-A benchmark is an entry of benchmarks in the hive (docs/bench.md):
-
-  benchmarks.null = {
-    matrix = {
-      "roles.worker.count" = [ 2 4 ];
-      scheduler = [ "one" "other" ];
-      workload = [ "null" ];
-    };
-    repetitions = 6;
-  };
-
-An execution of a benchmark is a sweep.`
+A benchmark is an entry of benchmarks in the hive (docs/bench.md). An execution
+of a benchmark is a sweep.`
 
 func benchCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure and compare schedulers",
 		Long:  benchLong,
-		Args:  cobra.NoArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(benchPlanCommand(a), benchRunCommand(a), benchListCommand(a), benchShowCommand(a),
@@ -72,51 +63,59 @@ func newSweeps(a *app) (*sweeps.Sweeps, error) {
 
 // addSelection defines the flags that select a benchmark, or describe one.
 func addSelection(set *pflag.FlagSet, s *sweeps.Selection) {
-	set.SortFlags = false
 	set.StringArrayVar(&s.Vary, "vary", nil, "a factor and its levels, `PATH=LEVELS`, for a benchmark that is not in the hive, such as roles.worker.count=2,4; repeatable")
 	set.StringSliceVar(&s.Workloads, "workload", nil, "`NAMES` of workloads, with --vary: null or gang")
-	set.IntVar(&s.Repetitions, "repetitions", 0, "number of blocks (default: that of the benchmark)")
+	set.IntVar(&s.Blocks, "blocks", 0, "number of blocks (default: that of the benchmark)")
 	set.IntVar(&s.Seed, "seed", -1, "seed of the order (default: that of the benchmark)")
 	set.Lookup("seed").DefValue = "0" // the help does not show it
 }
 
-func loadBenchmark(a *app, selected sweeps.Selection, args []string) (*sweeps.Sweeps, *sweeps.Subject, error) {
-	s, err := newSweeps(a)
-	if err != nil {
-		return nil, nil, err
-	}
-	selected.Name = strings.Join(args, "")
-	b, err := s.Load(a.ctx, selected)
-	return s, b, err
+// withSweeps converts the code of a command about the hive's sweeps to a function that cobra calls.
+func withSweeps(a *app, body func(s *sweeps.Sweeps, arg string) error) func(*cobra.Command, []string) error {
+	return a.withView(func(args []string) error {
+		s, err := newSweeps(a)
+		if err != nil {
+			return err
+		}
+		return body(s, strings.Join(args, ""))
+	})
 }
 
 func benchPlanCommand(a *app) *cobra.Command {
 	var selected sweeps.Selection
+	var noise float64
 	cmd := &cobra.Command{
 		Use:   "plan [BENCHMARK]",
 		Short: "Show the cells and the trials of a benchmark",
 		Long: `Show the cells, the workloads and the trials of a benchmark, in their order.
-Nothing is built and no machine is contacted.`,
+Also show the smallest ratio that its comparisons can see. It depends on the
+noise of a trial, which nixbench bench show prints for earlier sweeps. Nothing
+is built and no machine is contacted.`,
 		Example: `  nixbench bench plan gang
   nixbench bench plan --vary roles.worker.count=2,4 \
     --vary scheduler=one,other --workload null`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = a.withView(func(args []string) error {
-		_, s, err := loadBenchmark(a, selected, args)
-		if err != nil {
-			return err
+	cmd.RunE = withSweeps(a, func(s *sweeps.Sweeps, name string) error {
+		if noise <= 0 {
+			return failure.NewUsage("--noise must be above 0 (it is %g)", noise)
 		}
-		showBenchPlan(a, s)
-		return nil
+		selected.Name = name
+		b, err := s.Load(a.ctx, selected)
+		if err == nil {
+			showBenchPlan(a, b, noise)
+		}
+		return err
 	})
 	addSelection(cmd.Flags(), &selected)
+	cmd.Flags().Float64Var(&noise, "noise", 0.03, "assumed `NOISE` of a trial: the standard deviation of its results, as a share")
 	return cmd
 }
 
-// showBenchPlan shows the workloads of a benchmark, and the order of its trials.
-func showBenchPlan(a *app, s *sweeps.Subject) {
+// showBenchPlan shows the workloads of a benchmark, the order of its trials, and what its comparisons can see.
+func showBenchPlan(a *app, s *sweeps.Subject, noise float64) {
 	configurations, trials := bench.Plan(s.Benchmark)
+	design := results.NewDesign(s.Benchmark, noise)
 	rows := []ui.Row{{"WORKLOAD", "JOBS", "TASKS", "HASH"}}
 	for _, name := range sortedNames(s.Described) {
 		w := s.Described[name]
@@ -134,12 +133,13 @@ func showBenchPlan(a *app, s *sweeps.Subject) {
 		}
 		order = append(order, ui.Row{fmt.Sprint(t.Number), block, t.String()})
 	}
-	a.view.Result(map[string]any{"name": s.Name, "configurations": configurations, "workloads": s.Described, "trials": trials}, func(w io.Writer) {
+	a.view.Result(map[string]any{"name": s.Name, "configurations": configurations, "workloads": s.Described, "trials": trials, "design": design}, func(w io.Writer) {
 		fmt.Fprintf(w, "benchmark %s: %s in %s, %s, %s, seed %d, order %s, reset %s\n\n", s.Name, fleet.Count(len(s.Cells), "cell"),
 			fleet.Count(len(configurations), "configuration"), fleet.Count(s.Repetitions, "block"), fleet.Count(len(trials), "trial"), s.Seed, s.Order, s.Reset)
 		ui.Table(w, rows)
 		fmt.Fprintln(w)
 		ui.Table(w, order)
+		fmt.Fprintf(w, "\n%s\n", design)
 		if s.Order == bench.Cheap {
 			fmt.Fprintln(w, "\nwith order \"cheap\", configurations are confounded with time: a drift of the machine looks like a difference between them")
 		}
@@ -152,16 +152,19 @@ func benchRunCommand(a *app) *cobra.Command {
 		Use:   "run [BENCHMARK]",
 		Short: "Execute a benchmark, or continue one that was interrupted",
 		Long: `Execute a benchmark. Its last sweep is continued if it is not complete and the
-benchmark is still the same; otherwise a new sweep begins. The machines belong
-to the sweep, and are removed at the end.`,
+benchmark is still the same; otherwise a new sweep begins. With --blocks, a
+complete sweep with fewer blocks is extended, up to maxBlocks of the benchmark.
+The machines belong to the sweep, and are removed at the end.`,
 		Example: `  nixbench bench run gang
   nixbench bench run --vary roles.worker.count=2,4,8 \
     --vary scheduler=one,other --workload null
+  nixbench bench run gang --blocks 12
   nixbench bench run gang --new`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = a.withView(func(args []string) error {
-		s, b, err := loadBenchmark(a, selected, args)
+	cmd.RunE = withSweeps(a, func(s *sweeps.Sweeps, name string) error {
+		selected.Name = name
+		b, err := s.Load(a.ctx, selected)
 		if err != nil {
 			return err
 		}
@@ -196,13 +199,9 @@ func benchDestroyCommand(a *app) *cobra.Command {
 in FOLDER. Their results remain, and nixbench bench run continues them.`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = a.withView(func(args []string) error {
-		s, err := newSweeps(a)
-		if err != nil {
-			return err
-		}
+	cmd.RunE = withSweeps(a, func(s *sweeps.Sweeps, folder string) error {
 		a.recording.Store(true)
-		return s.Destroy(a.ctx, strings.Join(args, ""))
+		return s.Destroy(a.ctx, folder)
 	})
 	return cmd
 }
@@ -220,16 +219,10 @@ command continues the new sweep after an interrupt.`,
   nixbench bench show ./sweep-replay`,
 		Args: cobra.ExactArgs(1),
 	}
-	cmd.RunE = a.withView(func(args []string) error {
-		if folder == "" {
-			folder = strings.TrimSuffix(strings.TrimSuffix(filepath.Base(args[0]), ".gz"), ".tar") + "-replay"
-		}
-		s, err := newSweeps(a)
-		if err != nil {
-			return err
-		}
+	cmd.RunE = withSweeps(a, func(s *sweeps.Sweeps, archive string) error {
+		name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(archive), ".gz"), ".tar") + "-replay"
 		a.recording.Store(true)
-		st, err := s.Replay(a.ctx, args[0], folder)
+		st, err := s.Replay(a.ctx, archive, cmp.Or(folder, name))
 		return showExecuted(a, st, err)
 	})
 	cmd.Flags().StringVar(&folder, "dir", "", "create the new sweep in `FOLDER` (default: the name of the archive with -replay, in the working directory)")

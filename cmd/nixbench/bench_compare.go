@@ -13,35 +13,41 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/export"
+	"github.com/nixbench/nixbench/bench/page"
 	"github.com/nixbench/nixbench/bench/results"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 func benchCompareCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "compare SWEEP SWEEP",
-		Short: "Compare the results of two sweeps, and show how they differ",
-		Long: `Compare the medians of the cells that two sweeps have in common, and list in
-what else the sweeps differ, such as systems, workloads or the computer. If that
-is more than one thing, the comparison is confounded: a difference between the
+		Use:   "compare SWEEPS SWEEPS",
+		Short: "Compare the results of sweeps, and show how they differ",
+		Long: `Compare the means of the cells that sweeps have in common, and list in what
+else the sweeps differ, such as systems, workloads or the computer. If that is
+more than one thing, the comparison is confounded: a difference between the
 results has no single cause.
 
-SWEEP is the beginning of a sweep's id, "last", or the folder of a sweep.`,
-		Example: `  nixbench bench compare 20261123T1200 last`,
-		Args:    cobra.ExactArgs(2),
+SWEEPS is one sweep, or several with commas in between. A sweep is the beginning
+of its id, "last", or its folder. One sweep is one observation, because all its
+trials share the state of the computer on its day: with fewer than three sweeps
+on each side, the command prints ratios without an answer.`,
+		Example: `  nixbench bench compare 20261123T1200 last
+  nixbench bench compare 20261101,20261102,20261103 20261108,20261109,20261110`,
+		Args: cobra.ExactArgs(2),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
-		x, err := findSweep(a, args[0])
-		if err != nil {
-			return err
+		var sides [2][]*bench.Store
+		for i, arg := range args {
+			for _, ref := range strings.Split(arg, ",") {
+				st, err := findSweep(a, ref)
+				if err != nil {
+					return err
+				}
+				sides[i] = append(sides[i], st)
+			}
 		}
-		y, err := findSweep(a, args[1])
-		if err != nil {
-			return err
-		}
-		c, err := results.Compare(x, y)
+		c, err := results.Compare(sides[0], sides[1])
 		if err != nil {
 			return err
 		}
@@ -60,7 +66,6 @@ SWEEP is the beginning of a sweep's id, "last", or the folder of a sweep.`,
 func benchExportCommand(a *app) *cobra.Command {
 	format := "csv"
 	var out string
-	var trial int
 	cmd := &cobra.Command{
 		Use:   "export [SWEEP]",
 		Short: "Write the results of a sweep for another program",
@@ -68,8 +73,8 @@ func benchExportCommand(a *app) *cobra.Command {
 
 Formats:
   csv       one row for each trial and metric (the default)
-  gobench   the benchmark format of Go, for benchstat
-  swf       the Standard Workload Format: the jobs of one trial (--trial)
+  svg       each drawing of the page as a file, with its values, in the folder
+            that -o names
   archive   everything from which nixbench bench replay repeats the sweep, with
             the results, as tar.gz; it contains no secrets of the cluster`,
 		Example: `  nixbench bench export > results.csv
@@ -77,32 +82,37 @@ Formats:
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
-		if (format == "swf") != (trial > 0) {
-			return failure.NewUsage("bench export: --trial NUMBER and --format swf require each other")
-		}
 		st, err := findSweep(a, args...)
 		if err != nil {
 			return err
 		}
-		return exportSweep(a, st, format, out, trial)
+		return exportSweep(a, st, format, out)
 	})
 	f := cmd.Flags()
-	f.SortFlags = false
-	addChoice(f, &format, "format", export.Formats, "`FORMAT`: csv, gobench, swf or archive")
-	f.StringVarP(&out, "output", "o", "", "write to `FILE` instead of stdout")
-	f.IntVar(&trial, "trial", 0, "the `NUMBER` of the trial, with --format swf")
+	addChoice(f, &format, "format", []string{"csv", "svg", "archive"}, "`FORMAT`: csv, svg or archive")
+	f.StringVarP(&out, "output", "o", "", "write to `FILE` instead of stdout; with --format svg: to this folder")
 	return cmd
 }
 
 // exportSweep writes the results of a sweep in a format to the file out, or to stdout if out is empty.
-func exportSweep(a *app, st *bench.Store, format, out string, trial int) error {
+func exportSweep(a *app, st *bench.Store, format, out string) error {
+	if format == "svg" {
+		return writeDrawings(a, st, out)
+	}
 	if out == "" && format == "archive" && term.IsTerminal(int(os.Stdout.Fd())) {
 		return failure.NewUsage("bench export: an archive is binary and stdout is a terminal; use -o FILE")
 	}
 	if untracked := st.Sweep.Untracked; format == "archive" && len(untracked) > 0 {
-		event.Sink(a.sendEvent).Note("the archive contains %d files that git does not track: %s", len(untracked), strings.Join(untracked, ", "))
+		a.note("the archive contains %d files that git does not track: %s", len(untracked), strings.Join(untracked, ", "))
 	}
-	write := func(w io.Writer) error { return export.Write(w, st, format, trial) }
+	write := st.WriteArchive
+	if format == "csv" {
+		all, err := st.AllAttempts()
+		if err != nil {
+			return err
+		}
+		write = func(w io.Writer) error { return export.CSV(w, st.Sweep, all) }
+	}
 	if out != "" {
 		return writeFile(out, write)
 	}
@@ -113,6 +123,38 @@ func exportSweep(a *app, st *bench.Store, format, out string, trial int) error {
 	}
 	a.view.Pause(func() { failed = write(stdout) })
 	return failed
+}
+
+// writeDrawings writes the drawings of a sweep into a folder.
+func writeDrawings(a *app, st *bench.Store, folder string) error {
+	if folder == "" {
+		return failure.NewUsage("bench export: --format svg needs a folder: -o FOLDER")
+	}
+	parts, err := results.ReadParts(st)
+	if err != nil {
+		return err
+	}
+	for i, part := range parts {
+		drawings, err := page.Drawings(part)
+		if err != nil {
+			return err
+		}
+		to := folder
+		if i > 0 {
+			to = filepath.Join(folder, "hollow")
+		}
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			return err
+		}
+		for _, name := range sortedNames(drawings) {
+			file := filepath.Join(to, name)
+			if err := writeFile(file, func(w io.Writer) error { _, err := w.Write(drawings[name]); return err }); err != nil {
+				return err
+			}
+			a.view.Result(file, func(w io.Writer) { fmt.Fprintln(w, file) })
+		}
+	}
+	return nil
 }
 
 // writeFile writes a file completely, or not at all after an error. The function write writes the content.

@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/page"
 	"github.com/nixbench/nixbench/bench/results"
+	"github.com/nixbench/nixbench/bench/sweeps"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
@@ -20,13 +21,8 @@ func benchListCommand(a *app) *cobra.Command {
 		Use:   "list",
 		Short: "List sweeps",
 		Long:  "List the sweeps of the hive, the oldest first.",
-		Args:  cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error {
-		s, err := newSweeps(a)
-		if err != nil {
-			return err
-		}
+	cmd.RunE = withSweeps(a, func(s *sweeps.Sweeps, _ string) error {
 		all, err := s.List(a.ctx)
 		if err != nil {
 			return err
@@ -73,9 +69,10 @@ func benchShowCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [SWEEP]",
 		Short: "Show the results of a sweep, or write them as an HTML page",
-		Long: `Show the results of a sweep: the median of each metric for each cell, the noise,
-the ratios between levels, the claims, and what limits the scheduler. With
---html, write them as one HTML page.
+		Long: `Show the results of a sweep: the claims, the mean of each metric for each cell,
+the ratios between levels, the noise, and what limits the scheduler. With
+--html, write them as one HTML page. The exit code is 9 if a claim does not
+hold.
 
 SWEEP is the beginning of a sweep's id, "last" (the default), or the folder of a
 sweep.`,
@@ -103,10 +100,9 @@ sweep.`,
 			tables = append(tables, report.TrialTables()...)
 		}
 		showReport(a, report, tables)
-		return nil
+		return report.CheckClaims()
 	})
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.BoolVar(&trials, "trials", false, "also show each trial and its requests")
 	f.BoolVar(&html, "html", false, "write an HTML page")
 	f.StringVarP(&out, "output", "o", "", "write the page to `FILE` (default: the id of the sweep with .html)")
@@ -155,9 +151,5 @@ func printTable(w io.Writer, t page.Table) {
 	if t.Title+t.Note != "" {
 		fmt.Fprintln(w)
 	}
-	rows := []ui.Row{t.Head}
-	for _, r := range t.Rows {
-		rows = append(rows, r)
-	}
-	ui.Table(w, rows)
+	ui.Table(w, append([]ui.Row{t.Head}, t.Rows...))
 }

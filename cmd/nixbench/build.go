@@ -27,13 +27,11 @@ func buildCommand(a *app) *cobra.Command {
   nixbench build --on 'web-*,@db' --keep-result
   nixbench build --set roles.worker.count=50 --json
   nixbench build --flake .#production --nix-option cores 2`,
-		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error {
 		return runBuild(a, fleetFlags{on: on}, func(*deploy.Request) {}, keepGoing, keepResult)
 	})
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.StringArrayVar(&on, "on", nil, onHelp)
 	f.BoolVar(&keepGoing, "keep-going", false, "build the other nodes if some fail; the exit code still reports the failure")
 	f.BoolVar(&keepResult, "keep-result", false, "create links result-NODE to the systems in the working directory")
@@ -46,7 +44,7 @@ func buildCommand(a *app) *cobra.Command {
 func runBuild(a *app, f fleetFlags, set func(*deploy.Request), keepGoing, keepResult bool) error {
 	s, err := a.open(f, func(r *deploy.Request) {
 		set(r)
-		r.Command, r.Keys, r.Nodes = "", true, deploy.SelectedNodes
+		r.Command, r.Nodes = "", deploy.SelectedNodes
 	})
 	if err != nil {
 		return err

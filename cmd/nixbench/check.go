@@ -12,7 +12,6 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 const checkLong = `Check that every node is up without failed units and runs the engine of the
@@ -23,8 +22,8 @@ The exit code is 9 if a condition does not hold within --timeout.`
 
 type checkFlags struct {
 	fleetFlags
-	deep    bool
-	timeout time.Duration
+	deep     bool
+	timeouts timeouts
 }
 
 func checkCommand(a *app) *cobra.Command {
@@ -35,33 +34,21 @@ func checkCommand(a *app) *cobra.Command {
 		Long:  withEngineHelp(checkLong, func(h engine.Help) string { return h.Check }),
 		Example: `  nixbench check
   nixbench check --deep --timeout 2m`,
-		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error { return runCheck(a, flags) })
+	cmd.RunE = a.withSession("", &flags.fleetFlags, deploy.RemoteNodes, func(s *deploy.Session, _ []string) error {
+		ctx, cancel := context.WithTimeout(a.ctx, flags.timeouts.of("check"))
+		defer cancel()
+		results, err := s.Check(ctx, engine.CheckOptions{Deep: flags.deep})
+		if results != nil {
+			a.view.Result(results, func(w io.Writer) { writeChecks(w, results) })
+		}
+		return err
+	})
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.BoolVar(&flags.deep, "deep", false, "also run test workloads in the cluster")
-	f.DurationVar(&flags.timeout, "timeout", time.Minute, "how long to wait until all conditions hold")
+	flags.timeouts.add(f, timeLimit{"check", time.Minute, time.Millisecond, "until all conditions hold"})
 	flags.add(f)
 	return cmd
-}
-
-func runCheck(a *app, flags checkFlags) error {
-	if flags.timeout <= 0 {
-		return failure.NewUsage("--timeout must be greater than 0 (it is %v), such as 30s", flags.timeout)
-	}
-	s, err := a.openNodes(flags.fleetFlags, deploy.RemoteNodes)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := context.WithTimeout(a.ctx, flags.timeout)
-	defer cancel()
-	results, err := s.Check(ctx, engine.CheckOptions{Deep: flags.deep})
-	if results != nil {
-		a.view.Result(results, func(w io.Writer) { writeChecks(w, results) })
-	}
-	return err
 }
 
 // writeChecks writes a table with each condition of the cluster, whether it holds, and after which time.

@@ -17,20 +17,14 @@ func registerCompletion(a *app, root *cobra.Command) {
 		}
 		if strings.Contains(cmd.Use, "NODE") && cmd.ValidArgsFunction == nil {
 			cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-				return completeNode(a, cmd, args)
+				if len(args) > 0 || cmd.Flags().Changed("on") { // --on selects the node
+					return nil, cobra.ShellCompDirectiveDefault
+				}
+				nodes, _ := listCompletionTerms(a)
+				return nodes, cobra.ShellCompDirectiveNoFileComp
 			}
 		}
 	}
-}
-
-// completeNode completes the first argument of a command, the name of a node. It completes nothing if --on is set, because --on
-// selects the node.
-func completeNode(a *app, cmd *cobra.Command, args []string) ([]string, cobra.ShellCompDirective) {
-	if on := cmd.Flags().Lookup("on"); len(args) > 0 || on != nil && on.Changed {
-		return nil, cobra.ShellCompDirectiveDefault
-	}
-	nodes, _ := listCompletionTerms(a)
-	return nodes, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeOn completes the last term of a comma-separated --on.

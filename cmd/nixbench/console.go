@@ -11,20 +11,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
 )
 
 const consoleLong = `Connect to the console of a machine that nixbench has booted, through its
-hypervisor; SSH is not needed. To log in there, the system needs a user with a
-password, and a getty on the console. Ctrl-] detaches.
-
-Without a terminal, print the end of the console log. libvirt keeps a log of
-virtual machines; of a container only the output that no client has read yet.`
-
-// consoleTail is how many of the last bytes of the console log the command prints if there is no terminal.
-const consoleTail = 64 << 10
+hypervisor; SSH is not needed. Ctrl-] detaches. Without a terminal, print the
+end of the console log.`
 
 func consoleCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
@@ -68,19 +61,16 @@ func runConsole(a *app, name string) error {
 func showConsoleLog(a *app, console *machine.Console, name string) error {
 	ctx, cancel := context.WithTimeout(a.ctx, time.Minute)
 	defer cancel()
-	text, err := console.Tail(ctx, consoleTail)
+	text, err := console.Tail(ctx, 64<<10)
 	if err != nil {
 		return err
 	}
 	if text == "" {
-		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Node: name, Time: time.Now(), Text: name + ": its console has no output"})
+		a.note("%s: its console has no output", name)
 	}
-	if a.json {
-		a.view.Result(text, nil)
-		return nil
-	}
-	raw, _ := a.view.Raw()
-	_, err = io.WriteString(raw, text)
+	a.view.Result(text, func(io.Writer) {
+		_, err = io.WriteString(os.Stdout, text)
+	})
 	return err
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/selection"
-	"github.com/nixbench/nixbench/deploy/stages"
 )
 
 const destroyLong = `Remove the machines that nixbench has booted, with all data on their disks. With
@@ -20,25 +19,17 @@ the last machine, also remove the network, the images, the keys and the facts.
 Only objects with the mark of this cluster are removed, also those of roles that
 the hive no longer contains. The named nodes of the hive are not removed.
 
-It shows the list and asks; without a terminal it requires --yes. The next
-destroy finishes an interrupted one.
+It shows the list and asks; without a terminal it requires --yes. With --on, a
+member of a running cluster is first drained and removed from the cluster.
 
-If another machine uses a network or an image, destroy names that machine and
-ends with exit code 5.
-
-With --on, a member of a running cluster is first drained and removed from the
-cluster. The next apply creates the nodes again that the hive contains.
-
-With --forget-hypervisor, the machines on a hypervisor that is permanently lost
-are abandoned: nixbench does not connect to it, and the next apply creates the
-machines on another hypervisor. The command lists what remains there.`
+With --forget-hypervisor, nixbench does not connect to a hypervisor that is
+permanently lost. It lists what remains there, and the next apply creates the
+machines on another hypervisor.`
 
 type destroyFlags struct {
-	on       []string
-	forget   string
-	parallel int
-	yes      bool
-	drain    drainFlags
+	rollingFlags
+	forget string
+	yes    bool
 }
 
 func destroyCommand(a *app) *cobra.Command {
@@ -51,28 +42,23 @@ func destroyCommand(a *app) *cobra.Command {
   nixbench destroy --on worker-3 && nixbench apply
   nixbench destroy --forget-hypervisor rack2 && nixbench apply
   nixbench destroy --yes`,
-		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error { return runDestroy(a, flags) })
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.StringArrayVar(&flags.on, "on", nil, onHelp)
 	f.StringVar(&flags.forget, "forget-hypervisor", "", "abandon the machines on the hypervisor `NAME`, which is permanently lost")
 	f.IntVar(&flags.parallel, "parallel", 10, "remove at most `N` machines at once; 0: all")
-	flags.drain.add(f, "remove nodes from a running cluster without a drain, also if the cluster does not answer")
+	flags.addDrain(f, "remove nodes from a running cluster without a drain, also if the cluster does not answer")
 	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask")
 	return cmd
 }
 
 // runDestroy removes machines after a question to the user, or forgets the machines of a lost hypervisor.
 func runDestroy(a *app, flags destroyFlags) error {
-	if flags.parallel < 0 {
-		return failure.NewUsage("--parallel must not be negative (it is %d); 0 means all at once", flags.parallel)
-	}
 	if flags.forget != "" && len(flags.on) > 0 {
 		return failure.NewUsage("--forget-hypervisor abandons all machines of a hypervisor, so it excludes --on")
 	}
-	drain, err := flags.drain.toOptions()
+	options, err := flags.toOptions()
 	if err != nil {
 		return err
 	}
@@ -86,8 +72,7 @@ func runDestroy(a *app, flags destroyFlags) error {
 	}
 	defer s.Close()
 	done, results, err := s.Destroy(a.ctx, deploy.DestroyRequest{
-		DestroyOptions: stages.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain, Drain: drain},
-		Machines:       selector, Forget: flags.forget,
+		Options: options, Machines: selector, Forget: flags.forget,
 		Ask: func(p *machine.DestroyPlan) error {
 			question := "remove %s, with all data on their disks?"
 			if flags.forget != "" {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -24,32 +26,43 @@ func doctorCommand(a *app) *cobra.Command {
 		Example: `  nixbench doctor
   nixbench doctor --set roles.worker.count=20
   nixbench doctor --json | tail -n 1 | jq '.result[] | select(.state != "ok")'`,
-		Args: cobra.NoArgs,
-		RunE: a.withView(func([]string) error { return runDoctor(a) }),
+		RunE: a.withSession("", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, _ []string) error {
+			findings, err := s.Examine(a.ctx)
+			if err != nil {
+				return err
+			}
+			return showFindings(a.view, findings)
+		}),
 	}
 }
 
-func runDoctor(a *app) error {
-	s, err := a.openNodes(fleetFlags{}, deploy.NoNodes)
-	if err != nil {
-		return err
+func nixInfoCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "nix-info",
+		Short: "Show the Nix installation of this machine",
+		Long: `Show the version of Nix, whether its store can be reached, and whether OpenSSH's
+client is installed. No hive is needed. nixbench doctor checks more.`,
+		RunE: a.withView(func([]string) error { return showFindings(a.view, inspect.Computer(a.ctx)) }),
 	}
-	defer s.Close()
-	findings, err := s.Examine(a.ctx)
-	if err != nil {
-		return err
-	}
-	return showFindings(a.view, findings)
 }
 
-func errorFindings(findings []provider.Finding) []string {
-	var out []string
+// showFindings shows the findings of an examination, such as of this computer. If a finding is an error, it returns an error. If this
+// is an error in the hive's options, it returns the error of the finding itself.
+func showFindings(view *ui.View, findings []provider.Finding) error {
+	view.Result(findings, func(w io.Writer) { writeFindings(w, findings) })
+	var failed []string
 	for _, f := range findings {
+		if failure.KindOf(f.Err) == failure.Usage {
+			return f.Err
+		}
 		if f.State == "error" {
-			out = append(out, formatFindingTitle(f))
+			failed = append(failed, formatFindingTitle(f))
 		}
 	}
-	return out
+	if len(failed) > 0 {
+		return &checkError{nodes: failed}
+	}
+	return nil
 }
 
 // formatFindingTitle returns what was examined, with the hypervisor if there is one: `KVM (default)`.
@@ -62,20 +75,16 @@ func formatFindingTitle(f provider.Finding) string {
 
 // writeFindings writes a list of the findings, and then how to fix those that are not ok.
 func writeFindings(w io.Writer, findings []provider.Finding) {
-	rows := []ui.Row{}
+	var rows []ui.Row
+	var fixes string
 	for _, f := range findings {
 		rows = append(rows, ui.Row{f.State, formatFindingTitle(f), f.Text})
+		if f.Fix != "" && f.State != "ok" {
+			fixes += fmt.Sprintf("\n%s: %s", formatFindingTitle(f), f.Fix) // on one line, because the fix may contain commands to copy
+		}
 	}
 	ui.List(w, rows)
-	first := true
-	for _, f := range findings {
-		if f.Fix == "" || f.State == "ok" {
-			continue
-		}
-		if first {
-			fmt.Fprintln(w)
-			first = false
-		}
-		fmt.Fprintf(w, "%s: %s\n", formatFindingTitle(f), f.Fix) // on one line, because the fix may contain commands to copy
+	if fixes != "" {
+		fmt.Fprintln(w, fixes)
 	}
 }

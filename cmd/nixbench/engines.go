@@ -18,23 +18,23 @@ import (
 // schedulers maps an engine to its player, which submits the jobs of a benchmark, and to the NixOS module of the client machine on
 // which the player submits them.
 var schedulers = map[string]sweeps.Scheduler{
-	kubernetes.Kind.Name: {NewPlayer: newKubernetesPlayer, Client: "modules/kubernetes/client.nix"},
-	slurm.Kind.Name:      {NewPlayer: newSlurmPlayer, Client: "modules/slurm/login.nix"},
+	kubernetes.Kind.Name: {NewPlayer: newKubernetesPlayer, Arrays: true, Client: "modules/kubernetes/client.nix"},
+	slurm.Kind.Name:      {NewPlayer: newSlurmPlayer, Arrays: true, Client: "modules/slurm/login.nix"},
 	flux.Kind.Name:       {NewPlayer: newFluxPlayer},
 }
 
-func newSlurmPlayer(c engine.Cluster, client string, _ json.RawMessage) (player.Player, error) {
-	return slurmplayer.New(c, client), nil
+func newSlurmPlayer(c engine.Cluster, client string, arrays bool, _ json.RawMessage) (player.Player, error) {
+	return slurmplayer.New(c, client, arrays), nil
 }
 
-func newFluxPlayer(c engine.Cluster, _ string, _ json.RawMessage) (player.Player, error) {
+func newFluxPlayer(c engine.Cluster, _ string, _ bool, _ json.RawMessage) (player.Player, error) {
 	return fluxplayer.New(c), nil
 }
 
 // newKubernetesPlayer returns a player, which submits the jobs of a benchmark to a Kubernetes cluster. settings are the workload's
 // settings in JSON.
-func newKubernetesPlayer(c engine.Cluster, client string, settings json.RawMessage) (player.Player, error) {
-	var o kubernetesplayer.Options
+func newKubernetesPlayer(c engine.Cluster, client string, arrays bool, settings json.RawMessage) (player.Player, error) {
+	o := kubernetesplayer.Options{Arrays: arrays}
 	if err := json.Unmarshal(settings, &o); err != nil {
 		return nil, err
 	}

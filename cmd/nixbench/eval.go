@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -59,21 +60,9 @@ func evalCommand(a *app) *cobra.Command {
 		if len(on) > 0 {
 			return failure.NewUsage("eval: --on and an expression exclude each other: the expression gets all nodes and can select some")
 		}
-		r, err := a.newRequest(fleetFlags{})
-		if err != nil {
-			return err
-		}
-		e, err := deploy.OpenEvaluator(a.ctx, r)
-		if err != nil {
-			return err
-		}
-		if instantiate {
-			return evalDrvs(a, e, x)
-		}
-		return evalExpression(a, e, x)
+		return evalExpression(a, x, instantiate)
 	})
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.StringVarP(&x.Text, "expr", "E", "", "the `EXPRESSION`: a function of { pkgs, lib, nodes }")
 	f.BoolVar(&instantiate, "instantiate", false, "instantiate, and print the paths of the derivations")
 	f.StringArrayVar(&on, "on", nil, onHelp)
@@ -81,26 +70,28 @@ func evalCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func evalExpression(a *app, e *nixeval.Evaluator, x nixeval.Expression) error {
-	data, err := e.Introspect(a.ctx, x)
+// evalExpression prints the value of an expression. With instantiate, it prints the derivations in it instead.
+func evalExpression(a *app, x nixeval.Expression, instantiate bool) error {
+	r, err := a.newRequest(fleetFlags{})
 	if err != nil {
 		return err
 	}
-	a.view.Result(json.RawMessage(data), func(w io.Writer) { fmt.Fprintf(w, "%s\n", bytes.TrimRight(data, "\n")) })
-	return nil
-}
-
-func evalDrvs(a *app, e *nixeval.Evaluator, x nixeval.Expression) error {
-	drvs, err := e.IntrospectDrvs(a.ctx, x)
+	e, err := deploy.OpenEvaluator(a.ctx, r)
 	if err != nil {
 		return err
 	}
-	a.view.Result(drvs, func(w io.Writer) {
-		for _, d := range drvs {
-			fmt.Fprintln(w, d)
+	if instantiate {
+		drvs, err := e.IntrospectDrvs(a.ctx, x)
+		if err == nil {
+			a.view.Result(drvs, func(w io.Writer) { fmt.Fprintln(w, strings.Join(drvs, "\n")) })
 		}
-	})
-	return nil
+		return err
+	}
+	data, err := e.Introspect(a.ctx, x)
+	if err == nil {
+		a.view.Result(json.RawMessage(data), func(w io.Writer) { fmt.Fprintf(w, "%s\n", bytes.TrimRight(data, "\n")) })
+	}
+	return err
 }
 
 // evalHive prints the nodes that --on selects. With instantiate, it prints the derivations of their systems instead.
@@ -111,26 +102,27 @@ func evalHive(a *app, on []string, instantiate, keepGoing bool) error {
 	}
 	defer s.Close()
 	if !instantiate {
-		showHive(a.view, s.Hive, s.Nodes)
-		return deploy.CheckEvaluable(s.Hive.WithKeys(s.Nodes), s.Nodes...)
+		shown := newHiveView(s.Hive, s.Nodes)
+		rows := []ui.Row{{"NODE", "UNIT", "HOST", "TAGS"}}
+		for _, n := range shown.Nodes {
+			rows = append(rows, ui.Row{n.Name, n.Unit, cmp.Or(strings.Join(n.TargetHosts, ", "), "-"), strings.Join(n.Tags, ",")})
+		}
+		a.view.Result(shown, func(w io.Writer) { ui.Table(w, rows) })
+		return deploy.CheckEvaluable(s.Hive, s.Nodes...)
 	}
 	closures, err := stages.Instantiate(a.ctx, s.Eval, s.Hive, s.Nodes, keepGoing)
-	if len(closures) > 0 {
-		showDrvs(a.view, s.Nodes, closures)
-	}
-	return err
-}
-
-func showDrvs(view *ui.View, nodes []nixeval.Node, closures map[string]nixeval.Closure) {
 	drvs := map[string]string{}
 	var rows []ui.Row
-	for _, n := range nodes {
+	for _, n := range s.Nodes {
 		if c, ok := closures[n.Unit]; ok {
 			drvs[n.Name] = c.Drv
 			rows = append(rows, ui.Row{n.Name, c.Drv})
 		}
 	}
-	view.Result(drvs, func(w io.Writer) { ui.List(w, rows) })
+	if len(rows) > 0 {
+		a.view.Result(drvs, func(w io.Writer) { ui.List(w, rows) })
+	}
+	return err
 }
 
 // hiveView is the JSON output of `eval`. It contains the names of deployment.keys, but not the contents of the keys.
@@ -150,21 +142,44 @@ type nodeView struct {
 	Keys        []string            `json:"keys"`
 }
 
-// showHive shows the structure of the hive. As text, it is a table of the given nodes.
-func showHive(view *ui.View, hive *nixeval.Hive, nodes []nixeval.Node) {
+// newHiveView returns the structure of the hive, with the given nodes.
+func newHiveView(hive *nixeval.Hive, nodes []nixeval.Node) hiveView {
 	v := hiveView{Name: hive.Meta.Name, Description: hive.Meta.Description, Roles: hive.Roles, Nodes: []nodeView{}}
 	if hive.Cluster != nil && (hive.Cluster.Declared || len(hive.Roles) > 0) {
 		v.Cluster = hive.Cluster
 	}
-	rows := []ui.Row{{"NODE", "UNIT", "HOST", "TAGS"}}
 	for _, n := range nodes {
-		d := hive.Unit(n.Unit).Deployment
-		v.Nodes = append(v.Nodes, nodeView{n, d.TargetHosts, d.TargetPort, d.TargetUser, append([]string{}, sortedNames(d.Keys)...)})
-		host := "-"
-		if len(d.TargetHosts) > 0 {
-			host = strings.Join(d.TargetHosts, ", ")
+		var d nixeval.Deployment // empty for a node that cannot be evaluated
+		if u := hive.Unit(n.Unit); u != nil {
+			d = u.Deployment
 		}
-		rows = append(rows, ui.Row{n.Name, n.Unit, host, strings.Join(n.Tags, ",")})
+		v.Nodes = append(v.Nodes, nodeView{n, d.TargetHosts, d.TargetPort, d.TargetUser, append([]string{}, sortedNames(d.Keys)...)})
 	}
-	view.Result(v, func(w io.Writer) { ui.Table(w, rows) })
+	return v
+}
+
+func replCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "repl",
+		Short: "Explore the hive in nix repl",
+		Long: `Start nix repl with the hive loaded: nodes.NAME.config and nodes.NAME.options
+are the configuration of each node, pkgs and lib are those of meta.nixpkgs.`,
+		Example: `  nixbench repl
+  nix-repl> nodes.web.config.networking.firewall.allowedTCPPorts`,
+	}
+	cmd.RunE = a.withView(func([]string) error {
+		if a.json {
+			return failure.NewUsage("repl: --json is not supported")
+		}
+		r, err := a.newRequest(fleetFlags{})
+		if err != nil {
+			return err
+		}
+		e, err := deploy.OpenEvaluator(a.ctx, r)
+		if err != nil {
+			return err
+		}
+		return e.Repl(a.ctx)
+	})
+	return cmd
 }

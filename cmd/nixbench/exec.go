@@ -8,9 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
-	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
@@ -26,8 +24,7 @@ on the node interprets the line. Quote what your own shell must not interpret:
   nixbench exec --on @web -- 'journalctl -u nginx | tail -n 3'
 
 The exit code is the highest exit status of the command on any node, or 6 if a
-node cannot be reached. A command that was ended by a signal has the exit status
-128 plus the signal's number.`
+node cannot be reached.`
 
 type execFlags struct {
 	fleetFlags
@@ -44,30 +41,27 @@ func execCommand(a *app) *cobra.Command {
   nixbench exec --on 'web-*' --root -- systemctl restart nginx`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	cmd.RunE = a.withView(func(args []string) error { return runExec(a, args, flags) })
+	cmd.RunE = a.withSession("", &flags.fleetFlags, deploy.RemoteNodes, func(s *deploy.Session, args []string) error {
+		command := newExecCommand(args, flags)
+		prefixed := len(s.Nodes) > 1 || a.json
+		return joinExitErrors(deploy.RunOnNodes(a.ctx, s, func(ctx context.Context, h *remote.Host, n nixeval.Node) error {
+			c := command
+			if !prefixed {
+				c.Stdout, c.Stderr = a.view.Raw()
+				return h.Run(ctx, c)
+			}
+			out := &remote.Lines{Each: func(line string, _ bool) { a.view.Output(n.Name, line) }, Err: a.view.Err}
+			c.Stdout, c.Stderr = out, out
+			defer out.Flush()
+			return h.Run(ctx, c)
+		}))
+	})
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.SetInterspersed(false) // flags after COMMAND are its arguments
 	flags.addWithParallel(f, 0)
 	f.BoolVar(&flags.root, "root", false, "run it as root, with deployment.privilegeEscalationCommand if the user is not root")
 	f.BoolVar(&flags.literal, "literal", false, "run a program with exactly these arguments, without a shell")
 	return cmd
-}
-
-func runExec(a *app, args []string, flags execFlags) error {
-	s, err := a.openNodes(flags.fleetFlags, deploy.RemoteNodes)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	command := newExecCommand(args, flags)
-	run := runWithPrefix
-	if len(s.Nodes) == 1 && !a.json {
-		run = runUnprefixed
-	}
-	return joinExitErrors(s.RunOnNodes(a.ctx, func(ctx context.Context, h *remote.Host, n nixeval.Node) error {
-		return run(ctx, a.view, h, n, command)
-	}))
 }
 
 // newExecCommand returns the command that exec runs on every node. With --literal, this is args. Otherwise it is the login shell
@@ -81,47 +75,22 @@ func newExecCommand(args []string, flags execFlags) remote.Cmd {
 	return c
 }
 
-// runWithPrefix runs the command on a node, and prints each line of its output with the node's name.
-func runWithPrefix(ctx context.Context, view *ui.View, h *remote.Host, n nixeval.Node, c remote.Cmd) error {
-	out := &remote.Lines{Each: func(line string, _ bool) { view.Output(n.Name, line) }, Err: view.Err}
-	c.Stdout, c.Stderr = out, out
-	defer out.Flush()
-	return h.Run(ctx, c)
-}
-
-// runUnprefixed runs the command on a node, and prints its output unchanged, without the node's name.
-func runUnprefixed(ctx context.Context, view *ui.View, h *remote.Host, _ nixeval.Node, c remote.Cmd) error {
-	c.Stdout, c.Stderr = view.Raw()
-	return h.Run(ctx, c)
-}
-
-// execError means that the command has failed on some nodes. code is the highest of its exit statuses.
-type execError struct {
-	code  int
-	nodes []string
-}
-
-func (e *execError) Error() string {
-	return fmt.Sprintf("the command failed on %s", strings.Join(e.nodes, ", "))
-}
-
-// Kind implements [failure.Classified].
-func (e *execError) Kind() failure.Kind { return failure.Command }
-
-// joinExitErrors joins the errors of all nodes. The nodes on which the command has failed become one [execError].
+// joinExitErrors joins the errors of all nodes. The nodes on which the command has failed become one [commandError] with the
+// highest exit status.
 func joinExitErrors(results []fleet.Outcome[int]) error {
 	var errs []error
-	worst := &execError{}
+	var failed []string
+	code := 0
 	for _, r := range results {
 		if r.Err != nil {
 			errs = append(errs, r.Err)
 		} else if r.Value != 0 {
-			worst.code = max(worst.code, r.Value)
-			worst.nodes = append(worst.nodes, fmt.Sprintf("%s (%d)", r.Node.Name, r.Value))
+			code = max(code, r.Value)
+			failed = append(failed, fmt.Sprintf("%s (%d)", r.Node.Name, r.Value))
 		}
 	}
-	if worst.code != 0 {
-		errs = append(errs, worst)
+	if code != 0 {
+		errs = append(errs, &commandError{text: "the command failed on " + strings.Join(failed, ", "), code: code})
 	}
 	return errors.Join(errs...)
 }

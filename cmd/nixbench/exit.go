@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -12,46 +11,34 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Exit codes, documented in docs/failures.md. Scripts depend on them, so they must not change.
+// Exit codes that are used by name.
 const (
 	exitOK          = 0
-	exitInternal    = 1
-	exitUsage       = 2
-	exitEvaluation  = 3
-	exitBuild       = 4
-	exitProvision   = 5
-	exitUnreachable = 6
-	exitCopy        = 7
-	exitActivation  = 8
-	exitCheck       = 9
-	exitLocked      = 10
-	exitChanges     = 11
-	exitOutdated    = 12
 	exitInterrupted = 130
 )
 
-// exitCodes contains the exit code for each kind of error.
+// exitCodes contains the exit code for each kind of error; docs/failures.md describes them. Scripts depend on them, so they must
+// not change.
 var exitCodes = map[failure.Kind]int{
+	failure.Internal:    1,
+	failure.StateFolder: 1,
+	failure.Usage:       2,
+	failure.Declined:    2,
+	failure.Evaluation:  3,
+	failure.Nix:         3,
+	failure.Build:       4,
+	failure.Provision:   5,
+	failure.Unreachable: 6,
+	failure.Timeout:     6,
+	failure.Copy:        7,
+	failure.Activation:  8,
+	failure.Lost:        8,
+	failure.Check:       9,
+	failure.Cluster:     9,
+	failure.Locked:      10,
+	failure.Changes:     11,
+	failure.Outdated:    12,
 	failure.Interrupted: exitInterrupted,
-	failure.Declined:    exitUsage,
-	failure.Usage:       exitUsage,
-	failure.Environment: exitInternal,
-	failure.Evaluation:  exitEvaluation,
-	failure.Build:       exitBuild,
-	failure.Outdated:    exitOutdated,
-	failure.Changes:     exitChanges,
-	failure.Locked:      exitLocked,
-	failure.StateFolder: exitInternal,
-	failure.Provision:   exitProvision,
-	failure.Unreachable: exitUnreachable,
-	failure.Cluster:     exitCheck,
-	failure.Copy:        exitCopy,
-	failure.Activation:  exitActivation,
-	failure.Lost:        exitActivation,
-	failure.Check:       exitCheck,
-	failure.Nix:         exitEvaluation,
-	failure.Timeout:     exitUnreachable,
-	failure.Internal:    exitInternal,
 }
 
 // exitCode returns the exit code for an error. If err joins errors of several kinds, [failure.KindOf] chooses the kind that
@@ -61,13 +48,9 @@ func exitCode(err error) int {
 		return exitOK
 	}
 	kind := failure.KindOf(err)
-	var command *execError
+	var command *commandError
 	if kind == failure.Command && errors.As(err, &command) {
 		return command.code
-	}
-	var program *programError
-	if kind == failure.Command && errors.As(err, &program) {
-		return program.code
 	}
 	return exitCodes[kind]
 }
@@ -161,14 +144,15 @@ func buildErrorHint(e *nixeval.NixError) string {
 	return "the full log: nix log " + e.Drv
 }
 
-// programError means that another program (such as kubectl) failed that nixbench has run for the user. nixbench ends with the exit
-// code of this program. It shows no error, because the program has shown its own.
-type programError struct {
-	program string
-	code    int
+// commandError means that a command failed that nixbench has run for the user: a program such as kubectl, or a command on nodes.
+// nixbench ends with its exit code.
+type commandError struct {
+	text  string
+	code  int
+	shown bool // the program has shown its own error, so nixbench shows none
 }
 
-func (e *programError) Error() string { return fmt.Sprintf("%s: exit status %d", e.program, e.code) }
+func (e *commandError) Error() string { return e.text }
 
 // Kind implements [failure.Classified].
-func (e *programError) Kind() failure.Kind { return failure.Command }
+func (e *commandError) Kind() failure.Kind { return failure.Command }

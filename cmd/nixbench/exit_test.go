@@ -22,16 +22,16 @@ import (
 // If a switch makes a node unreachable, the exit code is that of a failed switch, whatever the last
 // connection error was.
 func TestSwitchThatCutsNodeOff(t *testing.T) {
-	down := &remote.UnreachableError{Node: "m1", Addr: "m1:22", Err: errors.New("i/o timeout")}
-	lost := &fleet.NodeError{Node: "m1", Step: event.Activate, Err: &activate.LostSightError{Node: "m1", Err: down}}
+	down := remote.NewUnreachableError("m1", "m1:22", "", errors.New("i/o timeout"))
+	lost := &fleet.NodeError{Node: "m1", Step: event.Activate, Err: &activate.LostSightError{About: failure.About{Node: "m1", Err: down}}}
 	for _, test := range []struct {
 		err  error
 		want int
 	}{
-		{down, exitUnreachable},
-		{lost, exitActivation},
-		{&fleet.NodeError{Node: "m1", Step: event.Activate, Err: &activate.RebootError{Node: "m1", Err: down}}, exitActivation},
-		{errors.Join(lost, down), exitUnreachable},
+		{down, 6},
+		{lost, 8},
+		{&fleet.NodeError{Node: "m1", Step: event.Activate, Err: &activate.RebootError{About: failure.About{Node: "m1", Err: down}}}, 8},
+		{errors.Join(lost, down), 6},
 	} {
 		if got := exitCode(test.err); got != test.want {
 			t.Errorf("%v: %d, want %d", test.err, got, test.want)
@@ -43,18 +43,18 @@ func TestSwitchThatCutsNodeOff(t *testing.T) {
 // lost during its inspection is not a failed switch. If the step has an exit code of its own, that
 // code is used.
 func TestUnresponsiveNode(t *testing.T) {
-	silent := &remote.TimeoutError{Node: "m1", Addr: "m1:22", Command: "inspect", Err: context.DeadlineExceeded}
-	lost := &remote.LostError{Node: "m1", Addr: "m1:22", Err: errors.New("EOF")}
+	silent := &remote.TimeoutError{About: failure.About{Node: "m1", Text: "inspect on m1:22", Advice: "check it", Err: context.DeadlineExceeded}}
+	lost := &remote.LostError{About: failure.About{Node: "m1", Text: "lost the connection to m1:22: EOF", Err: errors.New("EOF")}}
 	for _, test := range []struct {
 		err  error
 		want int
 	}{
-		{silent, exitUnreachable},
-		{errors.Join(fmt.Errorf("look: %w", silent)), exitUnreachable},
-		{&fleet.NodeError{Node: "m1", Step: event.Connect, Err: lost}, exitUnreachable},
-		{&fleet.NodeError{Node: "m1", Step: event.Activate, Err: lost}, exitActivation},
-		{&fleet.NodeError{Node: "m1", Step: event.Copy, Err: silent}, exitCopy},
-		{&fleet.NodeError{Node: "m1", Step: event.Activate, Err: silent}, exitActivation},
+		{silent, 6},
+		{errors.Join(fmt.Errorf("look: %w", silent)), 6},
+		{&fleet.NodeError{Node: "m1", Step: event.Connect, Err: lost}, 6},
+		{&fleet.NodeError{Node: "m1", Step: event.Activate, Err: lost}, 8},
+		{&fleet.NodeError{Node: "m1", Step: event.Copy, Err: silent}, 7},
+		{&fleet.NodeError{Node: "m1", Step: event.Activate, Err: silent}, 8},
 	} {
 		if got := exitCode(test.err); got != test.want {
 			t.Errorf("%v: %d, want %d", test.err, got, test.want)
@@ -70,8 +70,8 @@ func TestUnresponsiveNode(t *testing.T) {
 func TestErrorsOfEngines(t *testing.T) {
 	silent := fmt.Errorf("kubernetes: %w", errors.Join(errors.New("cp-1: kubectl: exit status 1"), errors.New("cp-2: kubectl: timed out")))
 	const both = "cp-1: kubectl: exit status 1\ncp-2: kubectl: timed out"
-	alone, down := &rollout.ClusterUnavailableError{Err: silent}, &remote.UnreachableError{Node: "cp-1", Addr: "cp-1:22", Err: errors.New("i/o timeout")}
-	lost := &remote.LostError{Node: "cp-1", Addr: "cp-1:22", Err: errors.New("EOF")}
+	alone, down := rollout.NewClusterUnavailableError(silent), remote.NewUnreachableError("cp-1", "cp-1:22", "", errors.New("i/o timeout"))
+	lost := &remote.LostError{About: failure.About{Node: "cp-1", Text: "lost the connection to cp-1:22: EOF", Err: errors.New("EOF")}}
 	drain := &fleet.NodeError{Node: "w-3", Step: event.Drain, Err: failure.On("w-3", fmt.Errorf("drain: %w", errors.Unwrap(silent)))}
 	access := kubernetes.NewAccessError(errors.Join(errors.New("cp-1: it has none"), errors.New("cp-2: it has none")))
 	for _, test := range []struct {
@@ -79,17 +79,17 @@ func TestErrorsOfEngines(t *testing.T) {
 		code int
 		want []ui.Problem
 	}{
-		{alone, exitCheck, []ui.Problem{{Message: "no node can be removed from the cluster: kubernetes: " + both, Hint: alone.Hint()}}},
-		{&rollout.ClusterUnavailableError{Err: errors.Join(down)}, exitCheck, []ui.Problem{{Message: "no node can be removed from the cluster: " + down.Error(), Hint: alone.Hint()}}},
-		{drain, exitActivation, []ui.Problem{{Message: "w-3: drain: " + both}}},
-		{errors.Join(down, alone), exitUnreachable, []ui.Problem{{Message: down.Error()}, {Message: alone.Error(), Hint: alone.Hint()}}},
-		{errors.Join(drain, alone), exitCheck, []ui.Problem{{Message: drain.Error()}, {Message: alone.Error(), Hint: alone.Hint()}}},
-		{access, exitCheck, []ui.Problem{{Message: "no control plane has an administrator's kubeconfig yet: cp-1: it has none\ncp-2: it has none", Hint: failure.Hint(access)}}},
-		{kubernetes.NewAccessError(down), exitCheck, []ui.Problem{{Message: "no control plane has an administrator's kubeconfig yet: " + down.Error(), Hint: failure.Hint(access)}}},
-		{failure.WithHint(failure.WithKind(failure.Cluster, lost), "ask again"), exitCheck, []ui.Problem{{Message: lost.Error(), Hint: "ask again"}}},
-		{failure.WithHint(failure.WithKind(failure.Cluster, silent), "ask again"), exitCheck, []ui.Problem{{Message: silent.Error(), Hint: "ask again"}}},
+		{alone, 9, []ui.Problem{{Message: "no node can be removed from the cluster: kubernetes: " + both, Hint: failure.Hint(alone)}}},
+		{rollout.NewClusterUnavailableError(errors.Join(down)), 9, []ui.Problem{{Message: "no node can be removed from the cluster: " + down.Error(), Hint: failure.Hint(alone)}}},
+		{drain, 8, []ui.Problem{{Message: "w-3: drain: " + both}}},
+		{errors.Join(down, alone), 6, []ui.Problem{{Message: down.Error()}, {Message: alone.Error(), Hint: failure.Hint(alone)}}},
+		{errors.Join(drain, alone), 9, []ui.Problem{{Message: drain.Error()}, {Message: alone.Error(), Hint: failure.Hint(alone)}}},
+		{access, 9, []ui.Problem{{Message: "no control plane has an administrator's kubeconfig yet: cp-1: it has none\ncp-2: it has none", Hint: failure.Hint(access)}}},
+		{kubernetes.NewAccessError(down), 9, []ui.Problem{{Message: "no control plane has an administrator's kubeconfig yet: " + down.Error(), Hint: failure.Hint(access)}}},
+		{failure.WithHint(failure.WithKind(failure.Cluster, lost), "ask again"), 9, []ui.Problem{{Message: lost.Error(), Hint: "ask again"}}},
+		{failure.WithHint(failure.WithKind(failure.Cluster, silent), "ask again"), 9, []ui.Problem{{Message: silent.Error(), Hint: "ask again"}}},
 		// A join by fmt has a message of its own.
-		{fmt.Errorf("%w: %w", errors.New("no locks"), errors.New("not supported")), exitInternal, []ui.Problem{{Message: "no locks: not supported"}}},
+		{fmt.Errorf("%w: %w", errors.New("no locks"), errors.New("not supported")), 1, []ui.Problem{{Message: "no locks: not supported"}}},
 	} {
 		if code := exitCode(test.err); code != test.code {
 			t.Errorf("%v: exit code %d, want %d", test.err, code, test.code)

@@ -24,41 +24,36 @@ func factsCommand(a *app) *cobra.Command {
 NixOS modules get them in their argument runtime. It contains no secrets.`,
 		Example: `  nixbench facts
   nixbench facts --schema > runtime.schema.json`,
-		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error {
 		if schema {
 			a.view.Result(json.RawMessage(facts.Schema), func(w io.Writer) { fmt.Fprint(w, facts.Schema) })
 			return nil
 		}
-		return runFacts(a)
-	})
-	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of runtime.json")
-	return cmd
-}
-
-func runFacts(a *app) error {
-	file := a.factsFile
-	if file == "" {
-		s, err := a.openNodes(fleetFlags{}, deploy.NoNodes)
+		file := a.factsFile
+		if file == "" {
+			s, err := a.openNodes(fleetFlags{}, deploy.NoNodes)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			file = s.Dir.Facts()
+		}
+		r, err := facts.Load(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return failure.WithHint(fmt.Errorf("there are no facts yet: %w", err), "nixbench apply writes them when it boots machines; --facts FILE uses another file")
+		}
 		if err != nil {
 			return err
 		}
-		defer s.Close()
-		file = s.Dir.Facts()
-	}
-	r, err := facts.Load(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return failure.WithHint(fmt.Errorf("there are no facts yet: %w", err), "nixbench apply writes them when it boots machines; --facts FILE uses another file")
-	}
-	if err != nil {
-		return err
-	}
-	rows := []ui.Row{{"NODE", "ROLE", "ADDRESS"}}
-	for _, name := range sortedNames(r.Nodes) {
-		n := r.Nodes[name]
-		rows = append(rows, ui.Row{name, n.Role, n.Address.String()})
-	}
-	a.view.Result(r, func(w io.Writer) { ui.Table(w, rows) })
-	return nil
+		rows := []ui.Row{{"NODE", "ROLE", "ADDRESS"}}
+		for _, name := range sortedNames(r.Nodes) {
+			n := r.Nodes[name]
+			rows = append(rows, ui.Row{name, n.Role, n.Address.String()})
+		}
+		a.view.Result(r, func(w io.Writer) { ui.Table(w, rows) })
+		return nil
+	})
+	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of runtime.json")
+	return cmd
 }

@@ -1,19 +1,25 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/modules"
 	"github.com/nixbench/nixbench/nixeval"
@@ -29,9 +35,6 @@ is written; an existing .gitignore is kept.
   schedulers   a cluster of such machines that runs Kubernetes or SLURM
   machines     existing NixOS machines
   empty        no nodes
-
-With --flake it also writes a flake.nix, which gets the modules from the flake
-of nixbench.
 
 The cluster has the name of the folder, and an address range that depends on the
 name, so that clusters from different folders can be on one hypervisor.`
@@ -75,19 +78,16 @@ func initCommand(a *app) *cobra.Command {
 		if update {
 			return updateModules(a.view, dir)
 		}
-		name := initTemplates[0].name
-		if len(args) == 1 {
-			name = args[0]
-		}
-		return writeTemplate(a.view, name, dir, flake)
+		return writeTemplate(a.view, append(args, initTemplates[0].name)[0], dir, flake)
 	})
-	cmd.Flags().BoolVar(&flake, "flake", false, "write a flake, too")
+	cmd.Flags().BoolVar(&flake, "flake", false, "also write a flake.nix, which gets the modules from the flake of nixbench")
 	cmd.Flags().BoolVar(&update, "update", false, "write the files in modules/ again, and show what changes")
 	cmd.Flags().StringVar(&dir, "dir", ".", "write into `FOLDER`, which is created if it does not exist")
 	return cmd
 }
 
-// writeTemplate writes the files of a template into the folder dir. With flake, it also writes a flake.nix.
+// writeTemplate writes the files of a template into the folder dir, and tells the user what to do next. With flake, it also writes
+// a flake.nix.
 func writeTemplate(view *ui.View, name, dir string, flake bool) error {
 	i := slices.IndexFunc(initTemplates, func(t template) bool { return t.name == name })
 	if i < 0 {
@@ -118,106 +118,144 @@ func writeTemplate(view *ui.View, name, dir string, flake bool) error {
 			next = "git add ., " + next
 		}
 	}
-	showNextStep(view, dir, files, next)
+	if dir != "." {
+		next = "cd " + dir + ", " + next
+	}
+	view.Result(map[string]any{"dir": dir, "files": sortedNames(files)}, func(w io.Writer) {
+		shown := map[string]bool{} // files, and folders once in place of their files
+		for _, name := range sortedNames(files) {
+			if top, _, nested := strings.Cut(name, "/"); nested {
+				name = top + "/"
+			}
+			if !shown[name] {
+				fmt.Fprintln(w, strings.TrimPrefix(dir+"/", "./")+name)
+			}
+			shown[name] = true
+		}
+		fmt.Fprintf(w, "\nnext: %s\n", next)
+	})
 	return nil
 }
 
 // readTemplate returns the contents of a template's files, by the path of the file. With flake, the files include flake.nix.
 func readTemplate(folder string, flake bool) (map[string][]byte, error) {
 	files := map[string][]byte{}
-	add := func(from fs.FS, below, to string, skip func(string) bool) error {
+	add := func(from fs.FS, below, to string) error {
 		return fs.WalkDir(from, below, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err
 			}
-			rel := strings.TrimPrefix(path, below+"/")
-			if skip(rel) {
-				return nil
-			}
-			text, err := fs.ReadFile(from, path)
-			files[filepath.Join(to, rel)] = text
+			files[filepath.Join(to, strings.TrimPrefix(path, below+"/"))], err = fs.ReadFile(from, path)
 			return err
 		})
 	}
-	none := func(string) bool { return false }
-	if err := add(templates.Files, folder, "", func(f string) bool { return f == "flake.nix" && !flake }); err != nil {
+	if err := add(templates.Files, folder, ""); err != nil {
 		return nil, err
 	}
-	// A flake has nixbench's modules as an input. Without a flake, init writes the modules beside the hive.
-	if (folder == "kubernetes" || folder == "schedulers") && !flake {
-		if err := add(modules.Files, ".", deploy.ModulesFolder, none); err != nil {
-			return nil, err
-		}
+	if flake { // a flake has nixbench's modules as an input
+		return files, nil
+	}
+	delete(files, "flake.nix")
+	if folder == "kubernetes" || folder == "schedulers" {
+		return files, add(modules.Files, ".", deploy.ModulesFolder)
 	}
 	return files, nil
 }
 
 // writeNewFiles writes all files. If one of them exists already, it writes none.
 func writeNewFiles(dir string, files map[string][]byte) error {
-	if _, err := os.Lstat(filepath.Join(dir, ".gitignore")); err == nil {
+	exists := func(name string) bool {
+		_, err := os.Lstat(filepath.Join(dir, name))
+		return err == nil
+	}
+	if exists(".gitignore") {
 		delete(files, ".gitignore") // an existing .gitignore is kept; the state folder has one of its own
 	}
 	for _, name := range sortedNames(files) {
 		// Fail only if a file would be overwritten: the folder modules/ may exist with other modules.
-		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+		if exists(name) {
 			return failure.NewUsage("init: %s exists, and init overwrites nothing; use another folder with --dir", filepath.Join(dir, name))
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return err
 		}
 	}
-	var written []string
 	for _, name := range sortedNames(files) {
 		path := filepath.Join(dir, name)
-		created, err := createFile(path, files[name])
-		if created {
-			written = append(written, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
 		}
-		if err != nil {
-			for _, path := range written { // remove the files that were written, because the next init would fail if they exist
-				_ = os.Remove(path)
-			}
+		if err := os.WriteFile(path, files[name], 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// createFile writes a new file, and fails if the file exists. created reports whether it has created the file: this can be true
-// even if it returns an error.
-func createFile(path string, data []byte) (created bool, err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return false, err
+// updateModules replaces nixbench's modules, which `nixbench init` has written into a folder, by the modules of this program. It
+// shows what it changes.
+func updateModules(view *ui.View, dir string) error {
+	folder := filepath.Join(dir, deploy.ModulesFolder)
+	updated, err := modules.Compare(os.DirFS(folder))
+	if errors.Is(err, fs.ErrNotExist) {
+		return failure.WithHint(failure.NewUsage("init: there is no %s, so there is nothing to update", folder),
+			"a flake gets the modules from its input: nix flake update nixbench")
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
-		return false, err
+		return err
 	}
-	_, err = f.Write(data)
-	return true, errors.Join(err, f.Close())
+	var changes bytes.Buffer
+	for _, path := range updated {
+		file := filepath.Join(folder, filepath.FromSlash(path))
+		content, err := modules.Files.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		old, err := durable.Read(file, durable.ConfigSize)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := durable.WriteShared(file, content); err != nil {
+			return err
+		}
+		changes.Write(diff.Diff(file, old, "nixbench "+readBuildVersion().Version, content))
+	}
+	view.Result(map[string]any{"dir": folder, "updated": append([]string{}, updated...)}, func(w io.Writer) {
+		if len(updated) == 0 {
+			fmt.Fprintln(w, "nothing to update")
+			return
+		}
+		fmt.Fprintf(w, "%s\nupdated %d files in %s\n\nnext: nixbench plan\n", changes.Bytes(), len(updated), folder)
+	})
+	return nil
 }
 
-// showNextStep lists the files that init has written into dir, and tells the user what to do next.
-func showNextStep(view *ui.View, dir string, files map[string][]byte, next string) {
-	var shown []string // names to show: files, and folders once in place of their files
-	for _, name := range sortedNames(files) {
-		if top, _, nested := strings.Cut(name, "/"); nested {
-			name = top + "/"
-		}
-		if !slices.Contains(shown, name) {
-			shown = append(shown, name)
-		}
+// clusterNameOf returns the name for a new cluster in a folder. It is the name of the folder in lower case, with hyphens in place
+// of characters that are neither letters nor digits, and not too long for the names of machines and of a network that contain it.
+func clusterNameOf(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
 	}
-	v := struct {
-		Dir   string   `json:"dir"`
-		Files []string `json:"files"`
-	}{dir, sortedNames(files)}
-	view.Result(v, func(w io.Writer) {
-		for _, name := range shown {
-			fmt.Fprintln(w, strings.TrimPrefix(dir+"/", "./")+name)
-		}
-		if dir != "." {
-			next = "cd " + dir + ", " + next
-		}
-		fmt.Fprintf(w, "\nnext: %s\n", next)
-	})
+	name := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(filepath.Base(abs)), "-")
+	name = strings.Trim(name[:min(len(name), 32)], "-")
+	return cmp.Or(name, "cluster"), nil // the folder may be /, or its name may have no letter and no digit
+}
+
+// networkRangeOf returns the address range for a new cluster. The name of the cluster determines the range, so that clusters with
+// different names can be on one hypervisor. It is one of 28,672 ranges from 10.128.0.0/24 to 10.239.255.0/24. None of these
+// overlaps with the ranges of Kubernetes' pods and services in the templates.
+func networkRangeOf(cluster string) string {
+	sum := sha256.Sum256([]byte(cluster))
+	return fmt.Sprintf("10.%d.%d.0/24", 128+int(sum[0])%112, sum[1])
+}
+
+// nameCluster returns the hive.nix of a template with the name of the cluster, and with its network and address range if the
+// template has a network.
+func nameCluster(hive []byte, cluster string) []byte {
+	for option, value := range map[string]string{"meta.name": cluster, "cluster.network.name": cluster, "cluster.network.cidr": networkRangeOf(cluster)} {
+		line := regexp.MustCompile(`(?m)^(  ` + regexp.QuoteMeta(option) + ` = )"[^"]*"`)
+		hive = line.ReplaceAll(hive, fmt.Appendf(nil, `${1}"%s"`, value))
+	}
+	return hive
 }

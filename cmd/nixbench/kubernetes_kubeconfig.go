@@ -1,9 +1,16 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,9 +18,8 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
-	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -21,18 +27,15 @@ const kubeconfigLong = `Fetch the administrator's kubeconfig of a Kubernetes clu
 written into the state folder, or to -o FILE. With this file, a client may do
 everything in the cluster.
 
-Its certificate expires within a year. Run this command again to get a file with
-a new certificate; nixbench status reports when the file in the state folder
-needs it.
+Its certificate expires within a year; then run this command again.
 
 If the API's address cannot be reached from this machine, --forward forwards the
 API through the SSH connection to a control plane, as long as the command runs.`
 
 type kubeconfigFlags struct {
-	acceptNew    bool
-	output, name string
-	forward      bool
-	port         int
+	fleetFlags
+	forward bool
+	output  string
 }
 
 func kubeconfigCommand(a *app) *cobra.Command {
@@ -43,84 +46,133 @@ func kubeconfigCommand(a *app) *cobra.Command {
 		Long:  kubeconfigLong,
 		Example: `  export KUBECONFIG=$(nixbench kubeconfig) && kubectl get nodes
   nixbench kubeconfig --forward`,
-		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error { return runKubeconfig(a, flags) })
+	cmd.RunE = a.withSession("", &flags.fleetFlags, deploy.SelectedNodes, func(s *deploy.Session, _ []string) error {
+		cluster, err := deploy.ClusterOf(s, kubernetes.Kind, "kubeconfig")
+		if err != nil {
+			return err
+		}
+		access, err := kubernetes.New(cluster).ReadAdminAccess(a.ctx)
+		if err != nil {
+			return err
+		}
+		if ends := access.Ends(); !ends.IsZero() {
+			a.note("its certificate ends on %s; then run nixbench kubeconfig again", ends.Format(time.DateOnly))
+		}
+		if !flags.forward {
+			if err := s.Dir.Create(); err != nil {
+				return err
+			}
+			return showKubeconfig(a.view, access, cmp.Or(flags.output, accessFile(s.Dir)))
+		}
+		return withForwardedAPI(a.ctx, s, cluster, access, func(file string, lost <-chan struct{}) error {
+			if err := showKubeconfig(a.view, access, cmp.Or(flags.output, file)); err != nil {
+				return err
+			}
+			select {
+			case <-lost:
+				return errors.New("the SSH connection that forwards the API is lost; run the command again")
+			case <-a.ctx.Done(): // the user ends the command
+				return nil
+			}
+		})
+	})
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.StringVarP(&flags.output, "output", "o", "", "write it to `FILE`; - is standard output")
-	f.StringVar(&flags.name, "context", "", "name the context and its cluster `NAME` (default: the cluster's name)")
 	f.BoolVar(&flags.forward, "forward", false, "forward the API through SSH, until Ctrl-C")
-	f.IntVar(&flags.port, "port", 0, "local `PORT` for --forward (default: any that is free)")
-	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, "accept and store the keys of hosts that known_hosts does not contain")
+	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, acceptNewHelp)
 	return cmd
 }
 
-// runKubeconfig fetches credentials for the cluster and writes them to a kubeconfig. With --forward, it then forwards a local
-// port to the API.
-func runKubeconfig(a *app, flags kubeconfigFlags) error {
-	if flags.port != 0 && !flags.forward {
-		return failure.NewUsage("--port requires --forward")
-	}
-	s, err := a.openNodes(fleetFlags{acceptNew: flags.acceptNew}, deploy.SelectedNodes)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	cluster, err := s.Cluster(kubernetes.Kind, "kubeconfig")
-	if err != nil {
-		return err
-	}
-	access, err := kubernetes.New(cluster).ReadAdminAccess(a.ctx)
-	if err != nil {
-		return err
-	}
-	if ends := access.Ends(); !ends.IsZero() {
-		event.Sink(a.sendEvent).Note("its certificate ends on %s; then run nixbench kubeconfig again", ends.Format(time.DateOnly))
-	}
-	if flags.name != "" {
-		access.Cluster = flags.name
-	}
-	if !flags.forward {
-		return writeKubeconfig(a.view, s.Dir, access, flags.output)
-	}
-	tunnel, err := forwardAPI(a.ctx, s, cluster, access, flags.port)
-	if err != nil {
-		return err
-	}
-	defer tunnel.Close()
-	if flags.output == "" {
-		flags.output = tunnel.File()
-	}
-	if err := writeKubeconfig(a.view, s.Dir, access, flags.output); err != nil {
-		return err
-	}
-	return tunnel.Wait(a.ctx)
-}
-
-// writeKubeconfig writes a kubeconfig to a file, and shows the path. If file is -, it writes to standard output; if file is empty,
-// it writes into the state folder.
-func writeKubeconfig(view *ui.View, dir state.Dir, access *kubernetes.Access, file string) error {
-	config, err := access.Kubeconfig()
-	if err != nil {
-		return err
-	}
+// showKubeconfig writes a kubeconfig to a file, and shows the path. If file is -, it shows the kubeconfig.
+func showKubeconfig(view *ui.View, access *kubernetes.Access, file string) error {
 	if file == "-" {
-		view.Result(json.RawMessage(config), func(w io.Writer) { _, _ = w.Write(config) })
-		return nil
-	}
-	if file == "" {
-		if err := dir.Create(); err != nil {
-			return err
+		config, err := access.Kubeconfig()
+		if err == nil {
+			view.Result(json.RawMessage(config), func(w io.Writer) { _, _ = w.Write(config) })
 		}
-		file = accessFile(dir)
+		return err
 	}
-	if err := durable.Write(file, config); err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
+	if err := writeAccess(file, access); err != nil {
+		return err
 	}
 	view.Result(map[string]string{"file": file, "context": access.Cluster, "server": access.Server}, func(w io.Writer) { fmt.Fprintln(w, file) })
 	return nil
 }
 
+// writeAccess writes a kubeconfig that only the current user can read.
+func writeAccess(file string, access *kubernetes.Access) error {
+	config, err := access.Kubeconfig()
+	if err != nil {
+		return err
+	}
+	return durable.Write(file, config)
+}
+
 // accessFile returns the path of the kubeconfig in the state folder.
 func accessFile(dir state.Dir) string { return dir.AccessFile(kubernetes.Kind.AccessFile) }
+
+// withForwardedAPI forwards a local port to the API of a cluster while f runs, and sets the server in access to the local address. f
+// gets the path of a kubeconfig with access, which is removed at the end. The kubeconfig of the state folder cannot be used for that,
+// because it remains. The channel lost is closed when the SSH connection to the control plane ends.
+func withForwardedAPI(ctx context.Context, s *deploy.Session, cluster engine.Cluster, access *kubernetes.Access, f func(file string, lost <-chan struct{}) error) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	lost, err := forward(ctx, s, cluster, access, listener)
+	if err != nil {
+		return err
+	}
+	if err := s.Dir.Create(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.Dir.ForwardFolder(), 0o700); err != nil {
+		return &state.FolderError{Dir: s.Dir, Err: err}
+	}
+	folder, err := os.MkdirTemp(s.Dir.ForwardFolder(), "")
+	if err != nil {
+		return &state.FolderError{Dir: s.Dir, Err: err}
+	}
+	defer os.RemoveAll(folder) // destroy removes what a killed process leaves
+	file := filepath.Join(folder, "kubeconfig")
+	if err := writeAccess(file, access); err != nil {
+		return err
+	}
+	return f(file, lost)
+}
+
+// forward connects the listener with the API through the first control plane that answers. The returned channel
+// is closed when the SSH connection to the control plane ends.
+func forward(ctx context.Context, s *deploy.Session, cluster engine.Cluster, access *kubernetes.Access, listener net.Listener) (<-chan struct{}, error) {
+	u, err := url.Parse(access.Server)
+	if err != nil {
+		return nil, fmt.Errorf("the cluster's own kubeconfig: %w", err)
+	}
+	controlPlanes := kubernetes.New(cluster)
+	var errs []error
+	for _, n := range s.Hive.Nodes {
+		if !controlPlanes.IsControlPlane(n.Name) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+		host, err := s.Fleet.Host(ctx, n)
+		if err == nil {
+			conn, dialErr := host.Conn(ctx)
+			if err = dialErr; err == nil {
+				cancel()
+				conn.ForwardTCP(listener, u.Host)
+				access.ServerName = u.Hostname()
+				access.Server = "https://" + listener.Addr().String()
+				return conn.Done(), nil
+			}
+		}
+		cancel()
+		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		errs = append(errs, errors.New("the API cannot be forwarded: the hive has no control plane"))
+	}
+	return nil, errors.Join(errs...)
+}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -41,52 +43,40 @@ func kubectlCommand(a *app) *cobra.Command {
   nixbench kubectl --forward apply -f deployment.yaml`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	cmd.RunE = a.withView(func(args []string) error { return runKubectl(a, args, flags) })
-	f := cmd.Flags()
-	f.SortFlags = false
-	f.SetInterspersed(false) // leave flags after the first argument to kubectl
-	f.BoolVar(&flags.forward, "forward", false, "forward the API through SSH")
-	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, "accept and store the keys of hosts that known_hosts does not contain")
-	return cmd
-}
-
-// runKubectl runs kubectl with credentials for the cluster. If the API cannot be reached directly, it forwards a local port to
-// it.
-func runKubectl(a *app, args []string, flags kubectlFlags) error {
-	if a.json {
-		return failure.NewUsage("kubectl: --json is not supported; use nixbench kubectl -- ARGUMENT… -o json")
-	}
-	path, err := exec.LookPath("kubectl")
-	if err != nil {
-		return failure.WithHint(errors.New("kubectl is not installed on this machine"),
-			"install it, or run it on a control plane: nixbench ssh NODE -- kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes")
-	}
-	s, err := a.openNodes(fleetFlags{acceptNew: flags.acceptNew}, deploy.SelectedNodes)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	cluster, err := s.Cluster(kubernetes.Kind, "kubectl")
-	if err != nil {
-		return err
-	}
-	access, err := ensureAccess(a.ctx, s.Dir, cluster, time.Now())
-	if err != nil {
-		return err
-	}
-	file := accessFile(s.Dir)
-	if flags.forward || !isReachable(a.ctx, access) {
-		tunnel, err := forwardAPI(a.ctx, s, cluster, access, 0)
+	cmd.RunE = a.withView(func(args []string) error {
+		if a.json {
+			return failure.NewUsage("kubectl: --json is not supported; use nixbench kubectl -- ARGUMENT… -o json")
+		}
+		path, err := exec.LookPath("kubectl")
+		if err != nil {
+			return failure.WithHint(errors.New("kubectl is not installed on this machine"),
+				"install it, or run it on a control plane: nixbench ssh NODE -- kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes")
+		}
+		s, err := a.openNodes(fleetFlags{acceptNew: flags.acceptNew}, deploy.SelectedNodes)
 		if err != nil {
 			return err
 		}
-		defer tunnel.Close()
-		file = tunnel.File()
-		if err := writeAccess(file, access); err != nil {
+		defer s.Close()
+		cluster, err := deploy.ClusterOf(s, kubernetes.Kind, "kubectl")
+		if err != nil {
 			return err
 		}
-	}
-	return execKubectl(a, path, file, args)
+		access, err := ensureAccess(a.ctx, s.Dir, cluster, time.Now())
+		if err != nil {
+			return err
+		}
+		if flags.forward || !isReachable(a.ctx, access) {
+			return withForwardedAPI(a.ctx, s, cluster, access, func(file string, _ <-chan struct{}) error {
+				return execKubectl(a, path, file, args)
+			})
+		}
+		return execKubectl(a, path, accessFile(s.Dir), args)
+	})
+	f := cmd.Flags()
+	f.SetInterspersed(false) // leave flags after the first argument to kubectl
+	f.BoolVar(&flags.forward, "forward", false, "forward the API through SSH")
+	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, acceptNewHelp)
+	return cmd
 }
 
 // ensureAccess returns the credentials in the kubeconfig of the state folder. If there is no kubeconfig, or its certificate has
@@ -107,28 +97,14 @@ func ensureAccess(ctx context.Context, dir state.Dir, cluster engine.Cluster, no
 	return access, writeAccess(accessFile(dir), access)
 }
 
-func writeAccess(file string, access *kubernetes.Access) error {
-	config, err := access.Kubeconfig()
-	if err != nil {
-		return err
-	}
-	return durable.Write(file, config)
-}
-
-// dialTimeout is the time limit of the connection with which isReachable finds out whether the API server can be reached.
-const dialTimeout = 3 * time.Second
-
 // isReachable reports whether the API server accepts TCP connections from this machine.
 func isReachable(ctx context.Context, access *kubernetes.Access) bool {
 	u, err := url.Parse(access.Server)
 	if err != nil {
 		return false
 	}
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
-	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+	dialer := net.Dialer{Timeout: 3 * time.Second}
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")))
 	if err != nil {
 		return false
 	}
@@ -154,5 +130,5 @@ func execKubectl(a *app, path, kubeconfig string, args []string) error {
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		code = 128 + int(status.Signal())
 	}
-	return &programError{program: "kubectl", code: code}
+	return &commandError{text: fmt.Sprintf("kubectl: exit status %d", code), code: code, shown: true}
 }

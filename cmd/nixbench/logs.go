@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
@@ -61,10 +59,9 @@ func logsCommand(a *app) *cobra.Command {
 		return runLogs(a, on, argv, flags)
 	})
 	f := cmd.Flags()
-	f.SortFlags = false
 	flags.addWithParallel(f, 0)
 	// In this command, -f is short for --follow. So define the global flag --file again, without its short form -f.
-	f.StringVar(&a.file, "file", "", "hive `FILE`, as -f FILE before the word logs")
+	f.StringVar(&a.file, "file", "", "hive `FILE`; in this command -f is --follow")
 	f.BoolVarP(&flags.follow, "follow", "f", false, "also show new lines, until Ctrl-C")
 	f.StringVarP(&flags.lines, "lines", "n", "", "show the last `N` lines, or all (default: 100, with --since all)")
 	f.StringVar(&flags.since, "since", "", "show lines since a `TIME`, as journalctl accepts it: yesterday, 2026-11-20 08:30, -10min")
@@ -108,10 +105,24 @@ func runLogs(a *app, on []string, argv []string, flags logsFlags) error {
 	}
 	defer s.Close()
 	prefixed := len(s.Nodes) > 1 || a.json
-	results := s.RunOnNodes(a.ctx, func(ctx context.Context, h *remote.Host, n nixeval.Node) error {
-		shown, err := showJournal(ctx, a.view, h, n, argv, prefixed)
-		if err == nil && !shown {
-			a.sendEvent(event.Event{Kind: event.Message, Level: "note", Node: n.Name, Time: time.Now(), Text: n.Name + ": its journal has no such lines"})
+	out, errs := a.view.Raw()
+	results := deploy.RunOnNodes(a.ctx, s, func(ctx context.Context, h *remote.Host, n nixeval.Node) error {
+		empty := true
+		lines := func(w io.Writer, began func()) *remote.Lines {
+			return &remote.Lines{Err: a.view.Err, Each: func(line string, _ bool) {
+				if began(); prefixed {
+					a.view.Output(n.Name, line)
+				} else {
+					fmt.Fprintln(ui.Printable(w), line)
+				}
+			}}
+		}
+		stdout, stderr := lines(out, func() { empty = false }), lines(errs, func() {})
+		err := h.Run(ctx, remote.Cmd{Argv: argv, Sudo: true, Unlimited: true, Stdout: stdout, Stderr: stderr})
+		stdout.Flush()
+		stderr.Flush()
+		if err == nil && empty {
+			a.note("%s: its journal has no such lines", n.Name)
 		}
 		return err
 	})
@@ -119,32 +130,4 @@ func runLogs(a *app, on []string, argv []string, flags logsFlags) error {
 		return context.Cause(a.ctx)
 	}
 	return joinExitErrors(results)
-}
-
-// showJournal runs journalctl on a node and prints its output. It reports whether journalctl has printed anything.
-func showJournal(ctx context.Context, view *ui.View, h *remote.Host, n nixeval.Node, argv []string, prefixed bool) (shown bool, err error) {
-	out, errs := view.Raw()
-	show := func(w io.Writer) *remote.Lines {
-		return &remote.Lines{Err: view.Err, Each: func(line string, _ bool) {
-			if prefixed {
-				view.Output(n.Name, line)
-			} else {
-				fmt.Fprintln(ui.Printable(w), line)
-			}
-		}}
-	}
-	stdout, stderr := show(out), show(errs)
-	defer stdout.Flush()
-	defer stderr.Flush()
-	var written writtenBytes
-	err = h.Run(ctx, remote.Cmd{Argv: argv, Sudo: true, Unlimited: true, Stdout: io.MultiWriter(stdout, &written), Stderr: stderr})
-	return written > 0, err
-}
-
-// writtenBytes is a writer that only counts the bytes that are written to it.
-type writtenBytes int64
-
-func (w *writtenBytes) Write(p []byte) (int, error) {
-	*w += writtenBytes(len(p))
-	return len(p), nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/machine"
@@ -66,7 +67,7 @@ worker-2         as deployed  3 failed  Ready   1.34.4   done 1h5m ago  running
 
 worker-2: failed units: first-of-three.service, second-of-three.service,
   third-of-three.service
-not shown on this narrow terminal: ROLE, ADDRESS, GENERATION, UPTIME (-o wide
+not shown on this narrow terminal: ROLE, UPTIME, GENERATION, ADDRESS (-o wide
   shows all columns)
 `)
 	s.Reset()
@@ -74,13 +75,13 @@ not shown on this narrow terminal: ROLE, ADDRESS, GENERATION, UPTIME (-o wide
 	s.check(t, `
 NODE             ROLE           ADDRESS          GENERATION  SYSTEM       UNITS
 control-plane-1  control-plane  192.168.222.102  12          as deployed  ok
-    MEMBER Ready  VERSION 1.34.4  UPTIME 2h10m  PROCESSORS 0.4/4
-    MEMORY 1.0 GiB/4.0 GiB  DISK 5.0 GiB/20.0 GiB  LAST RUN done 1h5m ago
-    MACHINE running
+    MEMBER Ready  VERSION 1.34.4  UPTIME 2h10m  LAST RUN done 1h5m ago
+    MACHINE running  PROCESSORS 0.4/4  MEMORY 1.0 GiB/4.0 GiB
+    DISK 5.0 GiB/20.0 GiB
 worker-1         worker         192.168.222.103  12          as deployed  ok
-    MEMBER Ready  VERSION 1.34.4  UPTIME 2h10m  PROCESSORS 0.4/4
-    MEMORY 1.0 GiB/4.0 GiB  DISK 5.0 GiB/20.0 GiB  LAST RUN done 1h5m ago
-    MACHINE running
+    MEMBER Ready  VERSION 1.34.4  UPTIME 2h10m  LAST RUN done 1h5m ago
+    MACHINE running  PROCESSORS 0.4/4  MEMORY 1.0 GiB/4.0 GiB
+    DISK 5.0 GiB/20.0 GiB
 `)
 }
 
@@ -101,8 +102,7 @@ func TestNarrowPlan(t *testing.T) {
 	for i := range 7 {
 		previews = append(previews, stages.Preview{
 			Node: fmt.Sprintf("a-long-name-of-a-worker-%d", i+1), Action: plan.WouldSwitch, Wave: 3, Drained: true, Version: &engine.Change{From: "1.34.3", To: "1.34.4"},
-			Diff:  &packages.SystemDiff{Bytes: 2 << 20, Units: &files},
-			Units: &stages.UnitsPreview{Restart: files.Changed[:6]},
+			Diff: &packages.SystemDiff{Bytes: 2 << 20, Units: &files},
 		})
 	}
 	var s display
@@ -119,14 +119,6 @@ a-long-name-of-a-worker-6  switch            ?                   ?
     VERSION 1.34.3 → 1.34.4
 a-long-name-of-a-worker-7  switch            ?                   ?
     VERSION 1.34.3 → 1.34.4
-
-a-long-name-of-a-worker-6:
-  restart  service-0.service, service-1.service, service-2.service,
-           service-3.service, service-4.service, service-5.service
-
-a-long-name-of-a-worker-7:
-  restart  service-0.service, service-1.service, service-2.service,
-           service-3.service, service-4.service, service-5.service
 
 a-long-name-of-a-worker-6, a-long-name-of-a-worker-7: closure +2.0 MiB
   units: ~ service-0.service, ~ service-1.service, ~ service-2.service,
@@ -152,10 +144,9 @@ func TestNarrowRuns(t *testing.T) {
 		{ID: "20261120T073000-upload-keys", Status: runs.StatusDone, Started: began, Ended: &ended},
 	})
 	s.check(t, `
-RUN                          STATUS  TOOK     NODES
-20261120T083000-apply        failed  1m23.4s  2 failed, 3 rolled-back, 2
-                                              skipped, 12 switched, 112
-                                              unchanged
+RUN                          STATUS  TOOK
+20261120T083000-apply        failed  1m23.4s
+    NODES 2 failed, 3 rolled-back, 2 skipped, 12 switched, 112 unchanged
 20261120T073000-upload-keys  done    1m23.4s
 `)
 }
@@ -164,9 +155,9 @@ func TestNarrowGenerations(t *testing.T) {
 	date := time.Date(2026, 11, 20, 8, 30, 0, 0, time.Local)
 	var s display
 	writeGenerations(&s, []generation{
-		{Node: "control-plane-1", Number: 12, Time: date, Version: "26.05.20261118.0a1b2c3", Current: true, Booted: true, Default: true, Path: "/nix/store/0123456789abcdef0123456789abcdef-nixos-system-control-plane-1"},
-		{Node: "control-plane-1", Number: 11, Time: date, Version: "26.05.20261107.4d5e6f7"},
-	}, false)
+		{"control-plane-1", activate.Generation{Number: 12, Time: date, Version: "26.05.20261118.0a1b2c3", Current: true, Booted: true, Default: true, Path: "/nix/store/0123456789abcdef0123456789abcdef-nixos-system-control-plane-1"}},
+		{"control-plane-1", activate.Generation{Number: 11, Time: date, Version: "26.05.20261107.4d5e6f7"}},
+	})
 	s.check(t, `
 NODE             GENERATION  DATE              VERSION
 control-plane-1  12          2026-11-20 08:30  26.05.20261118.0a1b2c3

@@ -147,7 +147,7 @@ func flagLine(f *pflag.Flag) string {
 	if value != "" {
 		name += " " + value
 	}
-	if value := defaultOf(f); value != "" {
+	if value := f.DefValue; !slices.Contains([]string{"", "0", "0s", "false", "[]"}, value) {
 		usage += fmt.Sprintf(" (default: `%s`)", value)
 	}
 	return fmt.Sprintf("- `%s`: %s\n", name, escapeMarkdown(usage))

@@ -1,16 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -23,19 +26,14 @@ not changed either.
   --to RUN    roll back to the systems that this run left (see nixbench runs)
 
 It first shows the plan. Without --on it asks before; without a terminal it
-requires --yes.
-
-A rollback is a switch like any other: it is armed, it is a rolling update in a
-running cluster, and it is recorded as a run, so a second rollback undoes it.
-The next nixbench apply deploys the hive again.`
+requires --yes. A second rollback undoes the first one, and the next nixbench
+apply deploys the hive again.`
 
 type rollbackFlags struct {
-	fleetFlags
+	rollingFlags
+	armFlags
 	to       string
 	yes, dry bool
-	armFlags
-	maxUnavailable string
-	drain          drainFlags
 }
 
 func rollbackCommand(a *app) *cobra.Command {
@@ -48,33 +46,15 @@ func rollbackCommand(a *app) *cobra.Command {
   nixbench rollback --dry-run
   nixbench rollback --on web-1 --to 41
   nixbench rollback --to 20260501T1200 --yes`,
-		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error { return runRollback(a, flags) })
 	f := cmd.Flags()
-	f.SortFlags = false
 	flags.add(f)
 	f.StringVar(&flags.to, "to", "", "roll back to this generation, or to the systems that this run left: `N|RUN`")
 	f.BoolVar(&flags.dry, "dry-run", false, "only show the plan")
 	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask before all nodes are changed")
-	flags.addArming(f)
-	f.StringVar(&flags.maxUnavailable, "max-unavailable", "", "switch at most `N|P%` of the nodes at once, and stop after a failure")
-	flags.drain.add(f, noDrainHelp)
+	flags.addArming(f, rollbackHelp, []string{"node", "off"})
 	return cmd
-}
-
-func (f *rollbackFlags) toOptions() (stages.RollbackOptions, error) {
-	o := stages.RollbackOptions{RollingOptions: stages.RollingOptions{Parallel: f.parallel, WithoutDrain: f.drain.noDrain}}
-	var err error
-	if o.Confirm, o.SettleTime, err = f.validateArming(); err != nil {
-		return o, err
-	}
-	o.NoReboot = f.noReboot
-	if o.Drain, err = f.drain.toOptions(); err != nil {
-		return o, err
-	}
-	o.MaxUnavailable, err = selection.ParseShare(f.maxUnavailable)
-	return o, err
 }
 
 func runRollback(a *app, flags rollbackFlags) error {
@@ -82,6 +62,7 @@ func runRollback(a *app, flags rollbackFlags) error {
 	if err != nil {
 		return err
 	}
+	o.Confirm, o.SettleTime = flags.confirm(), flags.timeouts.of("settle")
 	if err := a.requireConfirmation("rollback", flags.on, flags.yes || flags.dry); err != nil {
 		return err
 	}
@@ -102,31 +83,37 @@ func runRollback(a *app, flags rollbackFlags) error {
 		a.view.Result(stepViewsOf(steps), func(w io.Writer) { writeSteps(w, steps) })
 		return joinStepErrors(steps)
 	}
-	if countChanges(steps) == 0 {
-		a.view.Result([]state.NodeResult{}, func(w io.Writer) { writeSteps(w, steps) })
+	show := func(w io.Writer) { writeSteps(w, steps) }
+	if slices.ContainsFunc(steps, stages.Step.ChangesNode) {
+		a.announce(show)
+	}
+	return executeSteps(a, s, steps, o, "roll back", flags.on, flags.yes, show)
+}
+
+// executeSteps asks the user whether to carry out the steps of a rollback or a reboot, and does it. If no step changes a node, it
+// calls nothing, which writes why.
+func executeSteps(a *app, s *deploy.Session, steps []stages.Step, o stages.Options, verb string, on []string, yes bool, nothing func(io.Writer)) error {
+	changing := 0
+	for _, step := range steps {
+		if step.ChangesNode() {
+			changing++
+		}
+	}
+	if changing == 0 {
+		a.view.Result([]state.NodeResult{}, nothing)
 		return joinStepErrors(steps)
 	}
-	a.announce(func(w io.Writer) { writeSteps(w, steps) })
-	if err := a.confirm(fmt.Sprintf("roll back %s?", fleet.Count(countChanges(steps), "node")), flags.on, flags.yes); err != nil {
+	if err := a.confirm(fmt.Sprintf("%s %s?", verb, fleet.Count(changing, "node")), on, yes); err != nil {
 		return err
 	}
-	results, err := s.Rollback(a.ctx, steps, o)
+	results, err := s.Execute(a.ctx, steps, o)
 	if results != nil {
 		a.view.Result(results, func(io.Writer) {})
 	}
 	return err
 }
 
-func countChanges(steps []stages.Step) int {
-	n := 0
-	for _, s := range steps {
-		if s.ChangesNode() {
-			n++
-		}
-	}
-	return n
-}
-
+// joinStepErrors returns why nodes cannot be rolled back, or nil.
 func joinStepErrors(steps []stages.Step) error {
 	var errs []error
 	for _, s := range steps {
@@ -163,4 +150,54 @@ func stepViewsOf(steps []stages.Step) []stepView {
 		out = append(out, shown)
 	}
 	return out
+}
+
+// generation is a generation of a node in the output of --json.
+type generation struct {
+	Node string `json:"node"`
+	activate.Generation
+}
+
+func generationsCommand(a *app) *cobra.Command {
+	var flags fleetFlags
+	cmd := &cobra.Command{
+		Use:   "generations",
+		Short: "List the generations of nodes",
+		Long: `List the systems that nodes can roll back to with nixbench rollback --to N: the
+entries of their system profile, the newest first. Marks show the running one
+(current), the one that was booted (booted), and the one that the next boot uses
+(default).`,
+		Example: `  nixbench generations
+  nixbench generations --on web-1`,
+	}
+	cmd.RunE = a.withSession("", &flags, deploy.RemoteNodes, func(s *deploy.Session, _ []string) error {
+		inspected := s.Inspect(a.ctx)
+		list := []generation{}
+		for _, o := range inspected {
+			for _, g := range slices.Backward(o.Value.Generations) {
+				list = append(list, generation{o.Node.Name, g})
+			}
+		}
+		a.view.Result(list, func(w io.Writer) { writeGenerations(w, list) })
+		return errors.Join(fleet.Errors(inspected)...)
+	})
+	flags.add(cmd.Flags())
+	return cmd
+}
+
+func writeGenerations(w io.Writer, list []generation) {
+	rows := []ui.Row{{"NODE", "GENERATION", "DATE", "VERSION", ""}}
+	for _, g := range list {
+		var marks []string
+		for _, m := range []struct {
+			has  bool
+			name string
+		}{{g.Current, "current"}, {g.Booted, "booted"}, {g.Default, "default"}} {
+			if m.has {
+				marks = append(marks, m.name)
+			}
+		}
+		rows = append(rows, ui.Row{g.Node, fmt.Sprint(g.Number), g.Time.Local().Format("2006-01-02 15:04"), cmp.Or(g.Version, "-"), strings.Join(marks, ", ")})
+	}
+	ui.Table(w, rows)
 }

@@ -1,8 +1,18 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
+	"io"
+	"regexp"
+	"runtime/debug"
+	"strings"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 const rootLong = `nixbench deploys NixOS to existing machines, as Colmena does, and to machines
@@ -10,9 +20,8 @@ that it boots itself.
 
 It reads a hive: Colmena's hive.nix, unchanged, or one with roles in addition.
 The hive is the nearest hive.nix (or flake.nix with an output nixbenchHive,
-colmenaHive or colmena) in the working directory or a folder above it; -f and
---flake select another. Systems in the nixosConfigurations of the flake are
-nodes, too, also if it has no hive.
+colmenaHive, colmena or nixosConfigurations) in the working directory or a
+folder above it; -f and --flake select another.
 
   { meta.nixpkgs = import <nixpkgs> { };
     defaults = { name, ... }: { networking.hostName = name; };
@@ -27,8 +36,6 @@ Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build,
 5 machines, 6 unreachable, 7 copy, 8 activation, 9 check failed, 10 locked,
 11 changes (plan --exit-code), 12 plan outdated, 130 interrupted.`
 
-const onHelp = "only these `NODES`: names, globs, @tag or @role, between commas; !NAME excludes nodes; -: read them from stdin"
-
 func newRootCommand(a *app) *cobra.Command {
 	cobra.EnableCommandSorting = false // the help lists commands in the order of AddCommand, which follows the typical workflow
 	root := &cobra.Command{
@@ -37,18 +44,18 @@ func newRootCommand(a *app) *cobra.Command {
 		Long:          rootLong,
 		SilenceErrors: true, // app.finish shows errors
 		SilenceUsage:  true,
+
+		SuggestionsMinimumDistance: 2, // the number of edits from an unknown command to a suggested one
 	}
-	root.SetOut(helpWriter{a}) // before the completion commands are added, so that their output is not changed
 	var version bool
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if version {
 			return a.withView(func([]string) error { return showVersion(a.view) })(cmd, args)
 		}
-		return writeOverview(cmd)
+		return cmd.Help()
 	}
 	root.Flags().BoolVarP(&version, "version", "V", false, "print the version, as nixbench version does")
 	f := root.PersistentFlags()
-	f.SortFlags = false
 	f.StringVarP(&a.file, "file", "f", "", "hive `FILE`, or the folder that contains it; with a colon, and if no such file exists, a flake reference as for --flake")
 	f.StringVar(&a.flake, "flake", "", "flake `REF`: a folder or a URL, with #output if it is not nixbenchHive, colmenaHive or colmena")
 	f.StringArrayVar(&a.sets, "set", nil, "set `PATH=VALUE` in roles or cluster, such as roles.worker.count=5; scheduler=NAME is short for cluster.scheduler=NAME; repeatable")
@@ -79,9 +86,143 @@ func newRootCommand(a *app) *cobra.Command {
 	addGroup(root, "Machines and nodes", execCommand(a), sshCommand(a), logsCommand(a), consoleCommand(a), startCommand(a), stopCommand(a), rebootCommand(a), destroyCommand(a), secretsCommand(a), stateCommand(a),
 		kubeconfigCommand(a), kubectlCommand(a))
 	addGroup(root, "Benchmarks", benchCommand(a))
-	addGroup(root, "Other", manCommand(a), genCompletionsCommand(root))
-	addHelp(a, root, "Other")
-	root.Flags().SortFlags = false
+	addGroup(root, "Other", manCommand(a))
+	setDefaults(root)
+	addHelp(root, "Other")
 	registerCompletion(a, root)
 	return root
+}
+
+// addGroup adds a group of commands to the help.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
+	for _, c := range commands {
+		c.GroupID = title
+	}
+	root.AddCommand(commands...)
+}
+
+// setDefaults sets for a command and all commands below it what most of them have in common: they take no arguments, and the help
+// shows their flags in the order of their definition.
+func setDefaults(cmd *cobra.Command) {
+	cmd.Flags().SortFlags = false
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
+	}
+	for _, c := range cmd.Commands() {
+		setDefaults(c)
+	}
+}
+
+// usageTemplate is the part of the help that follows the description of a command.
+const usageTemplate = `Usage:{{if .Runnable}}
+  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
+  {{.CommandPath}} COMMAND{{end}}{{if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}{{$all := .Commands}}{{range $group := .Groups}}
+
+{{.Title}}{{range $all}}{{if and (eq .GroupID $group.ID) (or .IsAvailableCommand (eq .Name "help"))}}
+  {{rpad .Name .NamePadding}}  {{.Short}}{{end}}{{end}}{{end}}{{if and .HasAvailableSubCommands (not .Groups)}}
+
+Commands:{{range $all}}
+  {{rpad .Name .NamePadding}}  {{.Short}}{{end}}{{end}}{{with flagsOf .}}
+
+Flags:
+{{.}}{{end}}
+
+Global flags: nixbench help flags
+`
+
+// addHelp sets the format of the help. It adds the commands help and completion to a group, and the help topic flags. It is called
+// after all other commands and all flags were added.
+func addHelp(root *cobra.Command, group string) {
+	cobra.AddTemplateFunc("flagsOf", func(cmd *cobra.Command) string {
+		flags := cmd.LocalNonPersistentFlags()
+		flags.SortFlags = false
+		return strings.TrimRight(flags.FlagUsagesWrapped(80), "\n")
+	})
+	root.SetUsageTemplate(usageTemplate)
+	root.SetHelpCommandGroupID(group)
+	root.SetCompletionCommandGroupID(group)
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		completion.Aliases = []string{"gen-completions"} // Colmena's name
+	}
+	if bash, _, err := root.Find([]string{"completion", "bash"}); err == nil { // one of its lines is too long
+		bash.Long = strings.Replace(bash.Long, " via your OS's package manager.", "\nvia your OS's package manager.", 1)
+	}
+	root.AddCommand(&cobra.Command{ // a command without a body is a topic of the command help
+		Use:   "flags",
+		Short: "Flags of all commands",
+		Long:  "Flags of all commands:\n\n" + root.PersistentFlags().FlagUsagesWrapped(80),
+	})
+}
+
+var unknownCommandRE = regexp.MustCompile(`^unknown command "([^"]+)"`)
+
+// suggestCorrection converts an error of the command-line parser to a usage error. If a command is mistyped, the error has a hint
+// with the most similar one.
+func suggestCorrection(cmd *cobra.Command, err error) error {
+	text, _, _ := strings.Cut(err.Error(), "\n") // without the suggestion of cobra, which follows the first line
+	hint := "see " + cmd.CommandPath() + " --help"
+	if m := unknownCommandRE.FindStringSubmatch(text); m != nil {
+		if near := cmd.SuggestionsFor(m[1]); len(near) > 0 {
+			hint = "did you mean " + near[0] + "? S" + hint[1:]
+		}
+	}
+	return failure.WithHint(failure.NewUsage("%s", text), hint)
+}
+
+// version and commit are set by a build outside of the git repository, with -ldflags "-X main.version=… -X main.commit=…". If they
+// are empty, readBuildVersion reads Go's build information.
+var version, commit string
+
+func versionCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of nixbench",
+	}
+	cmd.RunE = a.withView(func([]string) error { return showVersion(a.view) })
+	return cmd
+}
+
+func showVersion(view *ui.View) error {
+	v := readBuildVersion()
+	view.Result(v, func(w io.Writer) {
+		fmt.Fprintf(w, "nixbench %s", v.Version)
+		if v.Commit != "" {
+			fmt.Fprintf(w, " (%s)", v.Commit)
+		}
+		fmt.Fprintf(w, " %s", v.Go)
+		if !v.Libvirt {
+			fmt.Fprint(w, ", without libvirt: it deploys to existing machines and creates none")
+		}
+		fmt.Fprintln(w)
+	})
+	return nil
+}
+
+type versionView struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Go      string `json:"go"`
+	Libvirt bool   `json:"libvirt"` // whether the program can create machines
+}
+
+// readBuildVersion returns the version of this program. It reads Go's build information if the linker has set no version.
+func readBuildVersion() versionView {
+	v := versionView{Version: version, Commit: commit, Libvirt: hasLibvirt}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	v.Go, v.Version = info.GoVersion, cmp.Or(version, info.Main.Version)
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			v.Commit = cmp.Or(commit, s.Value)
+		}
+	}
+	v.Commit = v.Commit[:min(12, len(v.Commit))]
+	return v
 }

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"errors"
+	"bytes"
+	"cmp"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -15,49 +15,63 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/durable"
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/report"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
+type runsFlags struct {
+	log, out string
+	html     bool
+}
+
 func runsCommand(a *app) *cobra.Command {
-	var log string
+	var flags runsFlags
 	cmd := &cobra.Command{
 		Use:   "runs [RUN]",
 		Short: "List recorded runs, or show one",
 		Long: `List the recorded runs of the cluster, the newest first, or show the result of
-each node in one of them. RUN is the beginning of a run's name, or "last".`,
+each node in one of them. RUN is the beginning of a run's name, or "last". With
+--html, write the run as one HTML page, which needs no other files.`,
 		Example: `  nixbench runs
   nixbench runs last
   nixbench runs last --log web-1
-  nixbench runs show last --html`,
+  nixbench runs 20260501T1200 --html -o slow.html`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
+		ref := strings.Join(args, "") // empty: list the recorded runs
+		switch {
+		case ref == "" && (flags.log != "" || flags.html):
+			return failure.NewUsage("runs: --log and --html need a run, such as last")
+		case !flags.html && flags.out != "":
+			return failure.NewUsage("runs: -o requires --html")
+		}
 		s, err := a.openNodes(fleetFlags{}, deploy.NoNodes)
 		if err != nil {
 			return err
 		}
 		defer s.Close()
-		if len(args) == 0 {
-			if log != "" {
-				return failure.NewUsage("runs: --log needs a run, such as last")
-			}
+		if ref == "" {
 			return listRuns(a.view, s.Dir)
 		}
-		run, err := runs.Open(s.Dir, args[0])
-		if err != nil {
+		run, err := runs.Open(s.Dir, ref)
+		switch {
+		case err != nil:
 			return err
-		}
-		if log != "" {
-			return showLog(a, run, log)
+		case flags.html:
+			return writeHTMLPage(a.view, run, flags.out)
+		case flags.log != "":
+			return showLog(a, run, flags.log)
 		}
 		return showRun(a.view, run)
 	})
-	cmd.Flags().StringVar(&log, "log", "", "print the output of `NODE` during the run")
-	cmd.AddCommand(runsShowCommand(a))
+	f := cmd.Flags()
+	f.StringVar(&flags.log, "log", "", "print the output of `NODE` during the run")
+	f.BoolVar(&flags.html, "html", false, "write an HTML page")
+	f.StringVarP(&flags.out, "output", "o", "", "write it to `FILE`, - for stdout (default: RUN.html here)")
 	return cmd
 }
 
@@ -115,24 +129,38 @@ func showRun(view *ui.View, run *runs.Run) error {
 
 // showLog shows what a run has logged about one of its nodes.
 func showLog(a *app, run *runs.Run, node string) error {
-	log, err := run.NodeLog(node)
-	if errors.Is(err, fs.ErrNotExist) {
+	events, _, err := run.Events()
+	if err != nil {
+		return err
+	}
+	text, printed := runs.Logs(events)[node]
+	if !printed {
 		if !slices.ContainsFunc(run.Nodes, func(n state.NodeResult) bool { return n.Node == node }) {
 			return failure.WithHint(failure.NewUsage("node %[2]s was not part of run %[1]s", run.ID, node), "nixbench runs "+run.ID+" lists its nodes")
 		}
-		event.Sink(a.sendEvent).Note("%s has no log of run %s", node, run.ID)
-		a.view.Result("", func(io.Writer) {})
-		return nil
+		a.note("%s has no log of run %s", node, run.ID)
 	}
+	a.view.Result(text, func(w io.Writer) { fmt.Fprint(w, text) })
+	return nil
+}
+
+// writeHTMLPage writes a page about a run to the file out.
+func writeHTMLPage(view *ui.View, run *runs.Run, out string) error {
+	var page bytes.Buffer
+	err := report.Write(&page, run)
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	text, err := durable.ReadAll(log, durable.RecordSize)
-	if err != nil {
+	if out == "-" {
+		view.Result(page.String(), func(w io.Writer) { _, err = page.WriteTo(w) })
 		return err
 	}
-	a.view.Result(string(text), func(w io.Writer) { fmt.Fprintf(w, "%s", text) })
+	out = cmp.Or(out, run.ID+".html")
+	// The page contains logs, so only the current user may read it. durable.Write creates files that only the user can read.
+	if err := durable.Write(out, page.Bytes()); err != nil {
+		return err
+	}
+	view.Result(map[string]string{"file": out}, func(w io.Writer) { fmt.Fprintln(w, out) })
 	return nil
 }
 
@@ -145,17 +173,8 @@ the chain of phases that determined its end. The time of the check is listed by
 condition. RUN is the beginning of a run's name; the default is the last run.`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = a.withView(func(args []string) error {
-		ref := "last"
-		if len(args) == 1 {
-			ref = args[0]
-		}
-		s, err := a.openNodes(fleetFlags{}, deploy.NoNodes)
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		run, err := runs.Open(s.Dir, ref)
+	cmd.RunE = a.withSession("", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, args []string) error {
+		run, err := runs.Open(s.Dir, cmp.Or(strings.Join(args, ""), "last"))
 		if err != nil {
 			return err
 		}
@@ -163,7 +182,7 @@ condition. RUN is the beginning of a run's name; the default is the last run.`,
 		if err != nil {
 			return err
 		}
-		a.view.Result(report, func(w io.Writer) { err = report.Write(w, 80) })
+		a.view.Result(report, func(w io.Writer) { err = report.Write(w) })
 		return err
 	})
 	return cmd

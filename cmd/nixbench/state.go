@@ -3,12 +3,16 @@ package main
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/archive"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/secrets/vault"
 )
 
 func stateCommand(a *app) *cobra.Command {
@@ -18,34 +22,14 @@ func stateCommand(a *app) *cobra.Command {
 		Long: `Export the state folder of the cluster to an encrypted file, and import it on
 another computer: the records of nodes and machines, the generated secrets,
 SSH keys and host keys. docs/recipes.md describes how a team uses this.`,
-		Args: cobra.NoArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(stateExportCommand(a), stateImportCommand(a))
 	return cmd
 }
 
-// passphraseFlags are the flags about a passphrase of the commands `state export` and `state import`.
-type passphraseFlags struct {
-	ask  bool
-	file string
-}
-
-func (f *passphraseFlags) add(cmd *cobra.Command, use string) {
-	cmd.Flags().BoolVar(&f.ask, "passphrase", false, "ask on the terminal for the passphrase that "+use)
-	cmd.Flags().StringVar(&f.file, "passphrase-file", "", "`FILE` whose first line is the passphrase that "+use)
-	cmd.MarkFlagsMutuallyExclusive("passphrase", "passphrase-file")
-}
-
-func (f passphraseFlags) isSet() bool { return f.ask || f.file != "" }
-
 func stateExportCommand(a *app) *cobra.Command {
-	var (
-		pass       passphraseFlags
-		recipients []string
-		files      []string
-		runs       bool
-	)
+	var recipients, files []string
 	cmd := &cobra.Command{
 		Use:   "export FILE",
 		Short: "Write the state and secrets of the cluster to an encrypted file",
@@ -54,48 +38,38 @@ func stateExportCommand(a *app) *cobra.Command {
 owner of each private key can import the file, and so controls the cluster.
 
 FILE is replaced if it exists and is encrypted with age. Not exported: images,
-sweeps of bench, and roots of the garbage collector.`,
+records of runs, sweeps of bench, and roots of the garbage collector.`,
 		Example: `  nixbench state export cluster.age --recipient "$(cat ~/.ssh/id_ed25519.pub)"
   nixbench state export cluster.age --recipients-file team.txt`,
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
-		if len(recipients)+len(files) > 0 == pass.isSet() {
-			return failure.NewUsage("state export: either recipients (--recipient, --recipients-file) or a passphrase (--passphrase, --passphrase-file) is required, and not both")
-		}
-		passphrase, err := pass.read(a, args[0], true)
+		to, err := archive.Recipients(recipients, files)
 		if err != nil {
 			return err
 		}
-		to, err := archive.Recipients(recipients, files, passphrase)
+		s, err := a.openLocked("state export")
 		if err != nil {
 			return err
 		}
-		return withStateLock(a, "state export", func(lock *state.Lock, cluster string) error {
-			r, err := archive.Export(a.ctx, lock, cluster, args[0], runs, to)
-			if err != nil {
-				return err
-			}
+		defer s.Close()
+		r, err := archive.Export(s.Lock, s.Hive.ClusterName(), args[0], to)
+		if err == nil {
 			a.view.Result(r, func(w io.Writer) {
-				fmt.Fprintf(w, "exported the state of %s to %s: %s\n", cluster, args[0], countFiles(r))
+				fmt.Fprintf(w, "exported the state of %s to %s: %d files\n", s.Hive.ClusterName(), args[0], r.Files)
 			})
-			return nil
-		})
+		}
+		return err
 	})
 	f := cmd.Flags()
 	f.StringArrayVar(&recipients, "recipient", nil, "encrypt to this public `KEY`: age1…, ssh-ed25519 … or ssh-rsa …; repeatable")
 	f.StringArrayVar(&files, "recipients-file", nil, "encrypt to the public keys in `FILE`, one per line; repeatable")
-	f.BoolVar(&runs, "runs", false, "export the records of runs, too")
-	pass.add(cmd, "encrypts the file")
 	return cmd
 }
 
 func stateImportCommand(a *app) *cobra.Command {
-	var (
-		pass  passphraseFlags
-		files []string
-		force bool
-	)
+	var files []string
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Replace the state and secrets of the cluster by an export",
@@ -111,83 +85,133 @@ your team.`,
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
-		if len(files) == 0 && !pass.isSet() {
-			return failure.NewUsage("state import: --identity, --passphrase or --passphrase-file is required")
+		if len(files) == 0 {
+			return failure.NewUsage("state import: --identity is required")
 		}
-		passphrase, err := pass.read(a, args[0], false)
+		identities, err := archive.Identities(files, a.askSecret)
 		if err != nil {
 			return err
 		}
-		identities, err := archive.Identities(files, passphrase, a.askSecret)
+		s, err := a.openLocked("state import")
 		if err != nil {
 			return err
 		}
-		return withStateLock(a, "state import", func(lock *state.Lock, cluster string) error {
-			r, err := archive.Import(a.ctx, lock, cluster, args[0], force, identities)
-			if err != nil {
-				return err
-			}
+		defer s.Close()
+		cluster := s.Hive.ClusterName()
+		r, err := archive.Import(s.Lock, cluster, args[0], force, identities)
+		if err == nil {
 			a.view.Result(r, func(w io.Writer) {
 				if r.Changed {
-					fmt.Fprintf(w, "imported the state of %s that %s exported on %s: %s\n", cluster, r.By, r.Exported.Local().Format("2006-01-02 15:04"), countFiles(r))
+					fmt.Fprintf(w, "imported the state of %s that %s exported on %s: %d files\n", cluster, r.By, r.Exported.Local().Format("2006-01-02 15:04"), r.Files)
 				} else {
 					fmt.Fprintf(w, "nothing changed: the state of %s is that of %s\n", cluster, args[0])
 				}
 			})
-			return nil
-		})
+		}
+		return err
 	})
 	cmd.Flags().StringArrayVar(&files, "identity", nil, "decrypt with the private key in `FILE`: identities of age, or a private key of SSH; repeatable")
 	cmd.Flags().BoolVar(&force, "force", false, "replace the state even if it has changes that FILE lacks")
-	pass.add(cmd, "decrypts the file")
 	return cmd
 }
 
-// withStateLock takes the lock of the cluster's state, and calls f with the lock.
-func withStateLock(a *app, command string, f func(lock *state.Lock, cluster string) error) error {
-	s, err := a.openLocked(command)
-	if err != nil {
-		return err
+func secretsCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "secrets",
+		Short: "List generated secrets, or rotate one",
+		Long: `List the secrets that nixbench has generated for deployment.keys.NAME.generated:
+kind, age and expiry. Their values are never shown; they are in
+secrets/generated of the state folder.`,
+		Example: `  nixbench secrets
+  nixbench secrets rotate NAME && nixbench apply`,
 	}
-	defer s.Close()
-	return f(s.Lock, s.Hive.ClusterName())
-}
-
-func countFiles(r *archive.Result) string {
-	text := fmt.Sprintf("%d files", r.Files)
-	if r.Records > 0 {
-		text += fmt.Sprintf(", and %d files of records of runs", r.Records)
-	}
-	return text
-}
-
-// read returns the passphrase of an exported state. It reads the passphrase from a file or asks for it on the terminal, twice if
-// it is new. It returns "" if no flag is set.
-func (f passphraseFlags) read(a *app, export string, isNew bool) (string, error) {
-	if f.file != "" {
-		return archive.ReadPassphrase(f.file)
-	}
-	if !f.ask {
-		return "", nil
-	}
-	secret, err := a.askSecret("passphrase of " + export)
-	if err == nil && isNew {
-		var again []byte
-		if again, err = a.askSecret("the same passphrase again"); err == nil && string(again) != string(secret) {
-			err = failure.NewUsage("the two passphrases differ; nothing was exported")
+	cmd.RunE = a.withSession("", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, _ []string) error {
+		list, err := s.Machines.Vault.List()
+		if err != nil {
+			return err
 		}
-	}
-	if err == nil && len(secret) == 0 {
-		err = failure.NewUsage("the passphrase is empty")
-	}
-	return string(secret), err
+		a.view.Result(list, func(w io.Writer) {
+			if len(list) == 0 {
+				fmt.Fprintln(w, "there are no generated secrets yet; apply generates those of the hive")
+				return
+			}
+			table := []ui.Row{{"SECRET", "KIND", "MADE", "ENDS"}}
+			for _, s := range list {
+				ends := "-"
+				if s.Expires != nil {
+					ends = s.Expires.Format(time.DateOnly)
+				}
+				table = append(table, ui.Row{s.Name, s.Kind, s.Made.Local().Format(time.DateTime), ends})
+			}
+			ui.Table(w, table)
+		})
+		return nil
+	})
+	cmd.AddCommand(rotateCommand(a), hostKeysCommand(a))
+	return cmd
 }
 
-// askSecret asks for a secret on the terminal, without echo.
-func (a *app) askSecret(question string) ([]byte, error) {
-	prompt := newPrompt(a)
-	if prompt == nil {
-		return nil, failure.WithHint(failure.NewUsage("this needs the %s and stdin is not a terminal; pass --passphrase-file", question), "--passphrase-file reads the passphrase from a file")
+func rotateCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rotate NAME",
+		Short: "Rotate a token, a random secret or a key ring",
+		Long: withEngineHelp(`Generate a new value for a secret. The next apply uploads it to the nodes.
+Tokens, random secrets and key rings can be rotated, authorities and key pairs
+cannot.
+
+The keys of a key ring encrypt stored data, so its rotation has two steps: the
+first rotate adds a key, which apply uploads; the second one makes it the active
+key from the next apply on. Old keys are kept, so that old data can be read.`, func(h engine.Help) string { return h.Rotate }),
+		Example: `  nixbench secrets rotate NAME && nixbench apply
+  nixbench secrets rotate KEY-RING && nixbench apply    # twice`,
+		Args: cobra.ExactArgs(1),
 	}
-	return prompt(a.ctx, question)
+	cmd.RunE = a.withSession("secrets rotate", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, args []string) error {
+		step, err := s.RotateSecret(a.ctx, args[0])
+		if err != nil {
+			return err
+		}
+		text := map[vault.Step]string{
+			vault.Renewed: "has a new value; nixbench apply uploads it to the nodes",
+			vault.Added:   "has a new key, which is not used yet; nixbench apply uploads it to the nodes, and another rotate then makes it the active key",
+			vault.Turned:  "uses its new key from the next nixbench apply on; stored data stay encrypted with the old key until they are rewritten",
+		}[step]
+		a.view.Result(map[string]string{"rotated": args[0], "step": string(step)}, func(w io.Writer) { fmt.Fprintln(w, args[0]+" "+text) })
+		return nil
+	})
+	return cmd
+}
+
+// hostKeysCommand returns the command that prints the SSH host keys of machines before the machines boot for the first time. So
+// the user can encrypt secrets for these machines.
+func hostKeysCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "host-keys",
+		Short: "Print the public host keys of machines, also before they exist",
+		Long: `Print the public SSH host keys of the machines of roles, in the format of
+known_hosts. Missing keys are generated, so secrets of sops-nix or agenix can be
+encrypted to the machines before the first apply (docs/recipes.md).`,
+		Example: `  nixbench secrets host-keys
+  nixbench secrets host-keys | ssh-to-age`,
+	}
+	cmd.RunE = a.withSession("secrets host-keys", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, _ []string) error {
+		recorded, err := s.State()
+		if err != nil {
+			return err
+		}
+		public, err := s.Machines.MakeHostKeys(recorded)
+		if err != nil {
+			return err
+		}
+		if len(public) == 0 {
+			return failure.WithHint(failure.NewUsage("the hive has no roles, so nixbench creates no machines and no host keys"), "ssh-keyscan HOST prints the keys of an existing machine")
+		}
+		a.view.Result(public, func(w io.Writer) {
+			for _, name := range sortedNames(public) {
+				fmt.Fprintf(w, "%s %s\n", name, public[name])
+			}
+		})
+		return nil
+	})
+	return cmd
 }

@@ -2,17 +2,14 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/inspect"
 )
 
 const statusLong = `Show the state of nodes: role, address, the running generation and the one that
@@ -21,8 +18,7 @@ reboot is needed, uptime, and the result of the last run. MEMBER and VERSION are
 the state of a node in its cluster, such as Ready, and the version of the engine
 there.
 
-Columns without values are left out, and those that do not fit the terminal.
-With -o wide, these are written below each row.
+-o wide shows all columns, also on a narrow terminal.
 
 Values of SYSTEM:
   as deployed     the system that the last run left
@@ -43,10 +39,7 @@ type statusFlags struct {
 	fleetFlags
 	drift, check bool
 	format       string
-	watch        time.Duration
 }
-
-func (f statusFlags) wide() bool { return f.format == "wide" }
 
 func statusCommand(a *app) *cobra.Command {
 	var flags statusFlags
@@ -55,64 +48,35 @@ func statusCommand(a *app) *cobra.Command {
 		Short: "Show the system and the health of nodes",
 		Long:  statusLong,
 		Example: `  nixbench status
-  nixbench status -o wide --watch
+  nixbench status -o wide
   nixbench status --on @web --drift
   nixbench status --check --json`,
-		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error { return runStatus(a, flags) })
+	cmd.RunE = a.withSession("", &flags.fleetFlags, deploy.RemoteNodes, func(s *deploy.Session, _ []string) error {
+		wide := flags.format == "wide"
+		status, err := s.Status(a.ctx, deploy.StatusOptions{Drift: flags.drift, Figures: wide})
+		if status == nil {
+			return err
+		}
+		if a.json && status.MembersErr != nil {
+			event.Sink(a.sendEvent).Warn("%v", status.MembersErr)
+		}
+		a.view.Result(status.Rows, func(w io.Writer) { writeStatus(w, status.Rows, wide, status.Notes...) })
+		if flags.check {
+			err = errors.Join(err, status.MembersErr)
+			if bad := status.Unhealthy(); bad != nil {
+				err = errors.Join(err, &checkError{bad})
+			}
+		}
+		return err
+	})
 	f := cmd.Flags()
-	f.SortFlags = false
 	flags.add(f)
 	flags.format = "table"
 	f.VarP(&choice{&flags.format, []string{"table", "wide"}}, "output", "o", "`FORMAT`: wide also shows the use of processors, memory and disk")
-	f.DurationVarP(&flags.watch, "watch", "w", 0, "show the table again every `INTERVAL`, until Ctrl-C")
-	f.Lookup("watch").NoOptDefVal = "2s"
 	f.BoolVar(&flags.drift, "drift", false, "evaluate the hive, and compare nodes with it")
 	f.BoolVar(&flags.check, "check", false, "exit with 9 if a node is not healthy or runs another system")
 	return cmd
-}
-
-func runStatus(a *app, flags statusFlags) error {
-	switch {
-	case flags.watch < 0:
-		return failure.NewUsage("--watch must be greater than 0 (it is %v)", flags.watch)
-	case flags.watch > 0 && (flags.check || flags.drift):
-		return failure.NewUsage("status: --watch runs until Ctrl-C, so it cannot be used with --check or --drift")
-	}
-	s, err := a.openNodes(flags.fleetFlags, deploy.RemoteNodes)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	if flags.watch > 0 {
-		return watchStatus(a, s, flags)
-	}
-	status, err := s.Status(a.ctx, deploy.StatusOptions{Drift: flags.drift, Figures: flags.wide()})
-	if status == nil {
-		return err
-	}
-	showStatus(a, status, flags.wide(), status.Notes, false)
-	if flags.check {
-		err = errors.Join(err, status.MembersErr)
-		if bad := status.Unhealthy(); bad != nil {
-			err = errors.Join(err, &checkError{bad})
-		}
-	}
-	return err
-}
-
-// showStatus shows the status of nodes, with notes below the table. follows means that another table follows below.
-func showStatus(a *app, status *inspect.ClusterStatus, wide bool, notes []string, follows bool) {
-	if a.json && status.MembersErr != nil {
-		event.Sink(a.sendEvent).Warn("%v", status.MembersErr)
-	}
-	a.view.Result(status.Rows, func(w io.Writer) {
-		if follows {
-			fmt.Fprintln(w)
-		}
-		writeStatus(w, status.Rows, wide, notes...)
-	})
 }
 
 // checkError means that a check has failed: some nodes or other checked things are not in the expected state. nodes contains their

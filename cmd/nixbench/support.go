@@ -1,8 +1,13 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
+	"cmp"
+	"compress/gzip"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -13,7 +18,8 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/inspect"
-	"github.com/nixbench/nixbench/deploy/support"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 func supportCommand(a *app) *cobra.Command {
@@ -28,24 +34,24 @@ func supportCommand(a *app) *cobra.Command {
   doctor.txt     the findings of doctor
   hive.json      the names, sizes and addresses in the hive, and names of keys
   status.txt     the status of the nodes; status.json: the same for programs
-  runs/          the last five runs: arguments, results, errors and times
+  runs/          the last five runs: arguments, results and errors
 
 It contains no keys, no files of secrets, no logs and no journals. An error can
 quote the last lines of a program that failed: read the file before you give it
-to others. The command changes nothing.`,
+to others.`,
 		Example: `  nixbench support
   nixbench support --on worker-3 -o report.tar.gz`,
-		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error { return runSupport(a, on, out) })
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.StringArrayVar(&on, "on", nil, onHelp)
 	f.StringVarP(&out, "output", "o", "", "write `FILE` (default: nixbench-support-TIME.tar.gz here)")
 	return cmd
 }
 
-// runSupport writes an archive with information for a bug report: versions, the hive's structure, findings, states and runs.
+// runSupport writes a .tar.gz file for a bug report: versions, the hive's structure, findings, states and runs. None of its parts
+// contains a secret of the hive or of the state folder, and none contains what a program has printed, except that an error quotes
+// the last lines of a program that failed. So there is nothing to search for secrets.
 func runSupport(a *app, on []string, out string) error {
 	if out != "" {
 		if err := checkOutput("--output", out, func(string) bool { return false }); err != nil {
@@ -57,27 +63,26 @@ func runSupport(a *app, on []string, out string) error {
 		return err
 	}
 	defer s.Close()
-	b := &support.Bundle{Time: time.Now().UTC()}
-	if out == "" {
-		out = "nixbench-support-" + b.Time.Format("20060102T150405Z") + ".tar.gz"
-	}
+	now := time.Now().UTC()
+	out = cmp.Or(out, "nixbench-support-"+now.Format("20060102T150405Z")+".tar.gz")
+	b := bundle{}
 	nix, err := inspect.NixVersion(a.ctx)
-	b.AddText("versions.txt", fmt.Sprintf("nixbench %+v\n%s/%s\n%s\n", readBuildVersion(), runtime.GOOS, runtime.GOARCH, nix), err)
-	b.AddHive(s.Hive)
+	b.addText("versions.txt", fmt.Sprintf("nixbench %+v\n%s/%s\n%s\n", readBuildVersion(), runtime.GOOS, runtime.GOARCH, nix), err)
+	b.addJSON("hive.json", newHiveView(s.Hive, s.Hive.Nodes))
 	findings, err := s.Examine(a.ctx)
 	if err == nil {
 		var text bytes.Buffer
 		writeFindings(&text, findings)
-		b.AddText("doctor.txt", text.String(), nil)
-		addStatus(a.ctx, b, s)
+		b.addText("doctor.txt", text.String(), nil)
+		b.addStatus(a.ctx, s)
 	} else {
-		b.AddText("state.txt", "", err)
+		b.addText("state.txt", "", err)
 	}
-	b.AddRuns(s.Dir)
+	b.addRuns(s.Dir)
 	if err := a.ctx.Err(); err != nil {
 		return context.Cause(a.ctx)
 	}
-	data, err := b.Encode()
+	data, err := b.encode(now)
 	if err != nil {
 		return err
 	}
@@ -88,10 +93,27 @@ func runSupport(a *app, on []string, out string) error {
 	return nil
 }
 
-// addStatus adds the status of the nodes to the support bundle.
-func addStatus(ctx context.Context, b *support.Bundle, s *deploy.Session) {
+// bundle maps the name of a file in the .tar.gz file to its content.
+type bundle map[string]string
+
+// addText adds a text, followed by the error if there is one.
+func (b bundle) addText(name, text string, err error) {
+	if err != nil {
+		text += "\n" + err.Error() + "\n"
+	}
+	b[name] = text
+}
+
+// addJSON adds a value as JSON.
+func (b bundle) addJSON(name string, value any) {
+	data, err := json.MarshalIndent(value, "", "  ")
+	b.addText(name, string(data)+"\n", err)
+}
+
+// addStatus adds the status of the nodes.
+func (b bundle) addStatus(ctx context.Context, s *deploy.Session) {
 	if err := s.SelectRemote(); err != nil {
-		b.AddText("status.txt", "", err)
+		b.addText("status.txt", "", err)
 		return
 	}
 	status, err := s.Status(ctx, deploy.StatusOptions{Figures: true})
@@ -101,7 +123,40 @@ func addStatus(ctx context.Context, b *support.Bundle, s *deploy.Session) {
 			status.Rows[i].Reasons = nil // lines of journals
 		}
 		writeStatus(&text, status.Rows, true, status.Notes...)
-		b.AddJSON("status.json", status.Rows)
+		b.addJSON("status.json", status.Rows)
 	}
-	b.AddText("status.txt", text.String(), err)
+	b.addText("status.txt", text.String(), err)
+}
+
+// addRuns adds the records of the last five runs, without the logs of nodes and builds.
+func (b bundle) addRuns(dir state.Dir) {
+	list, err := runs.List(dir)
+	if err != nil {
+		b.addText("runs.txt", "", err)
+	}
+	for _, summary := range list[:min(5, len(list))] {
+		run, err := runs.Open(dir, summary.ID)
+		if err != nil {
+			b.addText("runs/"+summary.ID+".txt", "", err)
+			continue
+		}
+		b.addJSON("runs/"+summary.ID+".json", run)
+	}
+}
+
+// encode returns the bundle as a .tar.gz file, whose files have the given time.
+func (b bundle) encode(time time.Time) ([]byte, error) {
+	var out bytes.Buffer
+	packed := gzip.NewWriter(&out)
+	files := tar.NewWriter(packed)
+	for _, name := range sortedNames(b) {
+		if err := files.WriteHeader(&tar.Header{Name: "nixbench-support/" + name, Mode: 0o600, Size: int64(len(b[name])), ModTime: time}); err != nil {
+			return nil, err
+		}
+		if _, err := io.WriteString(files, b[name]); err != nil {
+			return nil, err
+		}
+	}
+	err := errors.Join(files.Close(), packed.Close())
+	return out.Bytes(), err
 }

@@ -41,11 +41,8 @@ type Request struct {
 	Specialisation string
 
 	// Confirm is how long the node waits for a confirmation before it rolls back. Zero
-	// disables the rollback (--no-rollback).
+	// disables the rollback (--rollback off).
 	Confirm time.Duration
-
-	// NoReboot disables the reboot of a node that no client can log in to after its rollback.
-	NoReboot bool
 
 	// SettleTime is how long services that the switch has started must stay active before
 	// the switch is successful. If it is zero, the services are not watched.
@@ -108,8 +105,9 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 		return Result{}, err
 	}
 	if r.canUseObserved() {
-		res, err := a.activateObserved(ctx, node, h, r)
-		if !errors.Is(err, errNodeChanged) {
+		before := r.Observed.WithDesired(r.Path)
+		res, err := a.activateInspected(ctx, node, h, r, Result{Before: before, After: before, Exit: -1})
+		if !errors.Is(err, errNodeChanged) { // the node is still as it was, and has the system in its store
 			return res, err
 		}
 	}
@@ -138,7 +136,8 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 	return a.activateInspected(ctx, node, h, r, res)
 }
 
-// activateInspected activates the system on a node that was inspected. res.Before is the node's state in this inspection.
+// activateInspected activates the system on a node that was inspected. res.Before is the node's state in this inspection. If
+// r.Observed is set, the error is errNodeChanged if the node's systems have changed since, or if the system is not in its store.
 func (a *Activator) activateInspected(ctx context.Context, node string, h Host, r Request, res Result) (Result, error) {
 	if err := r.checkKnownSystems(node, res.Before); err != nil {
 		return res, err
@@ -156,13 +155,6 @@ func (a *Activator) activateInspected(ctx context.Context, node string, h Host, 
 func (r Request) canUseObserved() bool {
 	return r.Observed != nil && r.Observed.NixOS && !r.Observed.HasUnfinishedRun() &&
 		r.Goal != DryActivate && r.Specialisation == "" && r.Activator != NixosRebuild
-}
-
-// activateObserved activates the system without another inspection of the node. The error is errNodeChanged if the node's systems
-// have changed since the inspection r.Observed, or if the system is not in the node's store.
-func (a *Activator) activateObserved(ctx context.Context, node string, h Host, r Request) (Result, error) {
-	before := r.Observed.WithDesired(r.Path)
-	return a.activateInspected(ctx, node, h, r, Result{Before: before, After: before, Exit: -1})
 }
 
 // validate returns an error if a field of the request is invalid.
@@ -190,11 +182,11 @@ func (r Request) validate(node string) error {
 func (r Request) checkSystem(node string, n Node) error {
 	switch {
 	case !n.NixOS:
-		return &NotNixOSError{Node: node}
+		return NewNotNixOSError(node)
 	case n.desired == "":
-		return &NotSystemError{Node: node, Path: r.Path, Specialisation: r.Specialisation, Has: n.specialisations}
+		return newNotSystemError(node, r, n.specialisations)
 	case r.Activator == NixosRebuild && !n.StorePath:
-		return &NoStorePathError{Node: node}
+		return failure.On(node, errors.New("the node has no nixos-rebuild with --store-path: deploy without --activator nixos-rebuild"))
 	}
 	return nil
 }
@@ -216,7 +208,7 @@ func (r Request) checkKnownSystems(node string, n Node) error {
 	}
 	for _, has := range []string{n.Current, n.Profile} {
 		if has != "" && has != r.Path && has != n.desired && !slices.Contains(r.Known, has) && !slices.Contains(n.Deployed, has) {
-			return &UnknownProfileError{Node: node, Path: has}
+			return newUnknownProfileError(node, has)
 		}
 	}
 	return nil

@@ -162,7 +162,7 @@ func TestSwitchTakesThreeCommandsAndTwoHandshakes(t *testing.T) {
 	if !res.Changed || res.Outcome != Committed || res.After.Generation != 8 || res.Before.Generation != 7 || res.Exit != 0 {
 		t.Errorf("%+v", res)
 	}
-	want := []string{"inspect " + newPath + "  ", "start r1 switch " + newPath + "  8   0 0  yes", "confirm r1 2"}
+	want := []string{"inspect " + newPath + "  ", "start r1 switch " + newPath + "  8   0 0 ", "confirm r1 2"}
 	if diff := cmp.Diff(want, f.called); diff != "" {
 		t.Error(diff)
 	}
@@ -461,7 +461,7 @@ func TestFailures(t *testing.T) {
 		"unconfirmed": {map[string]string{"outcome": "rolled-back", "reason": "unconfirmed", "code": "0"}, "",
 			"web-1: switch to " + newPath + ": no client could log in to confirm it within 8s; the node rolled back to " + oldPath + " automatically"},
 		"hung": {map[string]string{"outcome": "rolled-back", "reason": "hung", "code": "hung", "jobs": "start a.service, "}, "",
-			"web-1: switch to " + newPath + ": no progress for 8s (start a.service): a slow switch needs a longer --confirm-timeout; the node rolled back to " + oldPath},
+			"web-1: switch to " + newPath + ": no progress for 8s (start a.service): a slow switch needs a longer --timeout confirm=DURATION; the node rolled back to " + oldPath},
 		"worst": {map[string]string{"outcome": "rollback-failed", "reason": "switch, and the rollback ended with 2", "code": "1"}, "",
 			"web-1: switch to " + newPath + ": switch-to-configuration failed (exit 1); rollback to " + oldPath + " FAILED: check the node"},
 		"locked": {map[string]string{"outcome": "failed", "reason": "locked", "code": "11"}, "",

@@ -3,9 +3,7 @@ package activate
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -24,14 +22,11 @@ func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Re
 	if r.generation > 0 {
 		generation = strconv.Itoa(r.generation)
 	}
-	install, reboots := "0", "yes"
+	install := "0"
 	if r.InstallBootLoader {
 		install = "1"
 	}
-	if r.NoReboot {
-		reboots = "no"
-	}
-	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install, wholeSeconds(r.SettleTime), r.Observed.fingerprint(), reboots)
+	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install, wholeSeconds(r.SettleTime), r.Observed.fingerprint())
 	if errors.Is(err, errNodeChanged) {
 		a.sendEvent(node, event.NodeEnd, event.Activate, "not started, because the node has changed since it was inspected")
 		return res, err
@@ -60,11 +55,10 @@ func wrapLostSightError(ctx context.Context, node string, r Request, w *watch, e
 	if errors.As(err, &busy) || !w.started {
 		return err
 	}
-	e := &LostSightError{Node: node, Path: r.Path, Armed: r.Confirm, Err: err}
 	if ctx.Err() != nil {
-		e.Err = context.Cause(ctx)
+		err = context.Cause(ctx)
 	}
-	return e
+	return newLostSightError(node, r.Path, r.Confirm, err)
 }
 
 // evaluate returns res with the result that the node has recorded. If the node has not reached the goal of the activation, the
@@ -82,24 +76,15 @@ func (w *watch) evaluate(r Request, res Result) (Result, error) {
 			res.Outcome = RolledBack
 		}
 	}
-	failed := &FailedError{
-		Node: w.name, Request: r, Result: res, Reason: run.Reason, Jobs: strings.TrimSuffix(strings.TrimSpace(run.jobs), ","), Users: run.users,
-		From: run.From, Restored: run.restored, ByItself: slices.Contains([]string{reasonUnconfirmed, reasonKilled, reasonRebooted}, run.Reason),
+	runs := run.Outcome == BootDefault || res.After.Current == run.To
+	boots := run.Outcome == Activated || res.After.Profile == run.path
+	switch {
+	case run.succeeded() && runs && boots:
+		return res, nil
+	case run.succeeded():
+		run.Reason = reasonElsewhere
 	}
-	switch run.Outcome {
-	case Committed, Activated, BootDefault:
-	default:
-		return res, failed
-	}
-	wanted := run.To
-	if run.Outcome == BootDefault {
-		wanted = res.After.Current
-	}
-	if res.After.Current != wanted || run.Outcome != Activated && res.After.Profile != run.path {
-		failed.Reason = "elsewhere"
-		return res, failed
-	}
-	return res, nil
+	return res, &FailedError{Node: w.name, Request: r, Result: res, Run: run}
 }
 
 func (a *Activator) sendEvent(node string, kind event.Kind, phase event.Phase, text string) {
@@ -107,16 +92,15 @@ func (a *Activator) sendEvent(node string, kind event.Kind, phase event.Phase, t
 }
 
 func (a *Activator) sendEnd(node string, phase event.Phase, run Run, err error) {
-	failed := err != nil || run.Outcome != Committed && run.Outcome != Activated && run.Outcome != BootDefault
 	text := string(run.Outcome)
 	if err != nil {
 		text = "result unknown"
 	}
-	a.Send.Send(event.Event{Kind: event.NodeEnd, Phase: phase, Node: node, Text: text, Failed: failed})
+	a.Send.Send(event.Event{Kind: event.NodeEnd, Phase: phase, Node: node, Text: text, Failed: err != nil || !run.succeeded()})
 }
 
 // rollbackTime is how long a rollback usually takes at most, until the node accepts logins, without a reboot. rebootTime is the
-// additional time with a reboot; see [Request.NoReboot].
+// additional time if the node reboots after it, because no client can log in.
 const (
 	rollbackTime = 30 * time.Second
 	rebootTime   = time.Minute

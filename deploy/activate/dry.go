@@ -51,7 +51,7 @@ func (a *Activator) dryActivate(ctx context.Context, node string, h Host, r Requ
 		for _, line := range dry.Lines[max(0, len(dry.Lines)-10):] {
 			err = fmt.Errorf("%w\n  %s", err, line)
 		}
-		return res, &stepError{node, "dry-activate " + r.Path, err}
+		return res, newStepError(node, "dry-activate "+r.Path, err)
 	}
 	res.Exit = 0
 	return res, nil

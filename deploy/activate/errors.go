@@ -12,137 +12,86 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// NotNixOSError means that the node does not run NixOS.
-type NotNixOSError struct{ Node string }
-
-func (e *NotNixOSError) Error() string { return failure.Message(e) }
-
-// OnNode implements [failure.OnNode].
-func (e *NotNixOSError) OnNode() (node, text string) {
-	return e.Node, "not a NixOS system: it has no /etc/NIXOS"
+// NewNotNixOSError returns the error for a node that does not run NixOS.
+func NewNotNixOSError(node string) error {
+	return failure.On(node, failure.WithKind(failure.Activation, errors.New("not a NixOS system: it has no /etc/NIXOS")))
 }
-
-// Kind implements [failure.Classified].
-func (e *NotNixOSError) Kind() failure.Kind { return failure.Activation }
 
 // NotSystemError means that a path is not a NixOS system or is not in the node's store, or that the
 // system does not have the requested specialisation.
-type NotSystemError struct {
-	Node, Path, Specialisation string
-	Has                        []string // the specialisations of the system
-}
+type NotSystemError struct{ failure.About }
 
-func (e *NotSystemError) Error() string { return failure.Message(e) }
-
-// OnNode implements [failure.OnNode].
-func (e *NotSystemError) OnNode() (node, text string) {
-	if e.Specialisation != "" {
-		has := "it has none"
-		if len(e.Has) > 0 {
-			has = "it has " + strings.Join(e.Has, ", ")
-		}
-		return e.Node, fmt.Sprintf("%s has no specialisation %s: %s", e.Path, e.Specialisation, has)
+func newNotSystemError(node string, r Request, specialisations []string) error {
+	text := r.Path + " is no NixOS system in the node's store: it has no bin/switch-to-configuration"
+	if r.Specialisation != "" {
+		text = fmt.Sprintf("%s has no specialisation %s: it has %s", r.Path, r.Specialisation, cmp.Or(strings.Join(specialisations, ", "), "none"))
 	}
-	return e.Node, fmt.Sprintf("%s is no NixOS system in the node's store: it has no bin/switch-to-configuration", e.Path)
+	return &NotSystemError{failure.About{Node: node, Text: text}}
 }
 
-// NoStorePathError means that the node's nixos-rebuild has no option --store-path.
-type NoStorePathError struct{ Node string }
-
-func (e *NoStorePathError) Error() string { return failure.Message(e) }
-
-// OnNode implements [failure.OnNode].
-func (e *NoStorePathError) OnNode() (node, text string) {
-	return e.Node, "the node has no nixos-rebuild with --store-path: deploy without --activator nixos-rebuild"
+// UnknownProfileError means that the node runs or boots a system, Path, that was not deployed by nixbench.
+type UnknownProfileError struct {
+	failure.About
+	Path string
 }
 
-// UnknownProfileError means that the node runs or boots a system that was not deployed by nixbench.
-type UnknownProfileError struct{ Node, Path string }
-
-// Hint returns what the user can do.
-func (e *UnknownProfileError) Hint() string {
-	return "another user or tool has deployed it; to replace it, pass --force-replace-unknown-profiles, or set deployment.replaceUnknownProfiles"
-}
-
-func (e *UnknownProfileError) Error() string { return failure.Message(e) }
-
-// OnNode implements [failure.OnNode].
-func (e *UnknownProfileError) OnNode() (node, text string) {
-	return e.Node, fmt.Sprintf("the node has %s, which was not deployed from here, and deployment.replaceUnknownProfiles is false", e.Path)
+func newUnknownProfileError(node, path string) error {
+	return &UnknownProfileError{failure.About{Node: node,
+		Text:   fmt.Sprintf("the node has %s, which was not deployed from here, and deployment.replaceUnknownProfiles is false", path),
+		Advice: "another user or tool has deployed it; to replace it, pass --force-replace-unknown-profiles, or set deployment.replaceUnknownProfiles",
+	}, path}
 }
 
 // BusyError means that another client's run is active on the node.
-type BusyError struct {
-	Node string
-	Run  *Run // the activation of the other client, or nil if it could not be inspected
-}
+type BusyError struct{ failure.About }
 
-func (e *BusyError) Error() string { return failure.Message(e) }
-
-// OnNode implements [failure.OnNode].
-func (e *BusyError) OnNode() (node, text string) {
-	if e.Run == nil {
-		return e.Node, "another run is switching the node"
+// newBusyError returns a BusyError. run is the activation of the other client, or nil if it could not be inspected.
+func newBusyError(node string, run *Run) error {
+	text := "another run is switching the node"
+	if run != nil {
+		text = fmt.Sprintf("run %s is switching the node to %s", run.ID, run.To)
 	}
-	return e.Node, fmt.Sprintf("run %s is switching the node to %s", e.Run.ID, e.Run.To)
+	return &BusyError{failure.About{Node: node, Text: text}}
 }
 
 // Kind implements [failure.Classified].
-func (e *BusyError) Kind() failure.Kind { return failure.Activation }
+func (*BusyError) Kind() failure.Kind { return failure.Activation }
 
-// stepError is an error with the name of the node and the step that failed on it.
-type stepError struct {
-	node, step string
-	err        error
+// newStepError returns an error with the name of the node and the step that failed on it.
+func newStepError(node, step string, err error) error {
+	return &failure.About{Node: node, Text: step + ": " + failure.TextOn(node, err), Err: err}
 }
-
-func (e *stepError) Error() string { return failure.Message(e) }
-
-// OnNode implements [failure.OnNode].
-func (e *stepError) OnNode() (node, text string) {
-	return e.node, e.step + ": " + failure.TextOn(e.node, e.err)
-}
-
-func (e *stepError) Unwrap() error { return e.err }
 
 // LostSightError means that the result of an activation is unknown, because the node cannot be reached.
 type LostSightError struct {
-	Node, Path string
-	Armed      time.Duration // the node rolls back after this time without a confirmation; 0: no rollback
-	Err        error
+	failure.About
+	brief string
 }
 
-func (e *LostSightError) Error() string { return failure.Message(e) }
-
-// OnNode implements [failure.OnNode].
-func (e *LostSightError) OnNode() (node, text string) {
-	why := failure.TextOn(e.Node, e.Err)
-	if s, ok := e.Err.(*stepError); ok { // the text names the step already
-		why = failure.TextOn(e.Node, s.err)
+// newLostSightError returns a LostSightError for the switch to a system. The node rolls back without a confirmation after the time
+// armed; if armed is 0, it does not roll back.
+func newLostSightError(node, path string, armed time.Duration, err error) error {
+	e := &LostSightError{About: failure.About{Node: node, Err: err}}
+	why := strings.TrimPrefix(failure.TextOn(node, err), stepActivate+": ") // the texts name the step already
+	switch {
+	case armed == 0:
+		e.brief = "result unknown: the switch continues on the node"
+		e.Text = fmt.Sprintf("the result of the switch to %s is unknown, and the switch continues on the node: %s", path, why)
+	case isDown(err):
+		e.brief = "not confirmed: its machine is off"
+		e.Text = fmt.Sprintf("could not confirm the switch to %s: %s; it boots its previous system", path, why)
+	default:
+		e.brief = fmt.Sprintf("not confirmed: rolls back automatically, %s after the switch", armed)
+		e.Text = fmt.Sprintf("could not confirm the switch to %s; the node rolls back automatically, at the latest %s after the switch: %s", path, armed, why)
 	}
-	if e.Armed == 0 {
-		return e.Node, fmt.Sprintf("the result of the switch to %s is unknown, and the switch continues on the node: %s", e.Path, why)
-	}
-	if isDown(e.Err) {
-		return e.Node, fmt.Sprintf("could not confirm the switch to %s: %s; it boots its previous system", e.Path, why)
-	}
-	return e.Node, fmt.Sprintf("could not confirm the switch to %s; the node rolls back automatically, at the latest %s after the switch: %s",
-		e.Path, e.Armed, why)
+	return e
 }
 
 // Kind implements [failure.Classified].
-func (e *LostSightError) Kind() failure.Kind { return failure.Lost }
+func (*LostSightError) Kind() failure.Kind { return failure.Lost }
 
 // Brief returns what is known about the activation on the node, in one line.
-func (e *LostSightError) Brief() string {
-	if e.Armed == 0 {
-		return "result unknown: the switch continues on the node"
-	}
-	if isDown(e.Err) {
-		return "not confirmed: its machine is off"
-	}
-	return fmt.Sprintf("not confirmed: rolls back automatically, %s after the switch", e.Armed)
-}
+func (e *LostSightError) Brief() string { return e.brief }
 
 // isDown reports whether err says that the node cannot be reached because its machine does not run, for example because it is shut
 // off.
@@ -151,19 +100,12 @@ func isDown(err error) bool {
 	return errors.As(err, &unreachable) && unreachable.Down != ""
 }
 
-func (e *LostSightError) Unwrap() error { return e.Err }
-
 // FailedError means that an activation has ended and the node has not reached the goal, such as running the new system.
 type FailedError struct {
-	Node     string
-	Request  Request
-	Result   Result
-	Reason   string
-	Jobs     string   // the systemd jobs that were running when the switch hung
-	Users    []string // the users whose activation failed
-	From     string   // the system that the node ran before
-	Restored string   // what differed after the rollback (sshd, a route, the firewall), and what the node did to restore it; sh/reach.sh
-	ByItself bool     // the node has rolled back by itself, for example because no client confirmed the switch
+	Node    string
+	Request Request
+	Result  Result
+	Run     // the node's record of the activation
 }
 
 // Hint returns how to deploy the system, if a pre-switch check says that the system can only be activated by a reboot.
@@ -198,7 +140,7 @@ func (e *FailedError) OnNode() (node, text string) {
 	switch e.Result.Outcome {
 	case RolledBack:
 		fmt.Fprintf(&b, "; the node rolled back to %s", e.From)
-		if e.ByItself {
+		if slices.Contains([]string{reasonUnconfirmed, reasonKilled, reasonRebooted}, e.Reason) {
 			b.WriteString(" automatically")
 		}
 	case RollbackFailed:
@@ -210,8 +152,8 @@ func (e *FailedError) OnNode() (node, text string) {
 			b.WriteString("; it was not rolled back")
 		}
 	}
-	if e.Restored != "" {
-		fmt.Fprintf(&b, "; the rollback did not restore %s", e.Restored)
+	if e.restored != "" {
+		fmt.Fprintf(&b, "; the rollback did not restore %s", e.restored)
 	}
 	for _, unit := range e.Result.Broken {
 		fmt.Fprintf(&b, "\n%s:", unit)
@@ -248,10 +190,10 @@ func (e *FailedError) describeCause() string {
 			patience = unarmedPatience
 		}
 		s := fmt.Sprintf("no progress for %s", patience)
-		if e.Jobs != "" {
-			s += " (" + e.Jobs + ")"
+		if jobs := strings.TrimSuffix(strings.TrimSpace(e.jobs), ","); jobs != "" {
+			s += " (" + jobs + ")"
 		}
-		return s + ": a slow switch needs a longer --confirm-timeout"
+		return s + ": a slow switch needs a longer --timeout confirm=DURATION"
 	case reasonUnconfirmed:
 		return fmt.Sprintf("no client could log in to confirm it within %s", e.Request.Confirm)
 	case reasonAborted:
@@ -268,7 +210,7 @@ func (e *FailedError) describeCause() string {
 		return "the profile could not be set"
 	case reasonBoot:
 		return "the boot loader could not be installed" + formatExit(exit)
-	case "elsewhere":
+	case reasonElsewhere:
 		return fmt.Sprintf("the switch succeeded, but the node runs %s and would boot %s", e.Result.After.Current, e.Result.After.Profile)
 	}
 	late := ""
@@ -277,8 +219,8 @@ func (e *FailedError) describeCause() string {
 		exit = 0
 	}
 	switch {
-	case len(e.Users) > 0 && len(e.Result.Broken) == 0:
-		return fmt.Sprintf("the activation of these users failed: %s", strings.Join(e.Users, ", ")) + formatExit(exit)
+	case len(e.users) > 0 && len(e.Result.Broken) == 0:
+		return fmt.Sprintf("the activation of these users failed: %s", strings.Join(e.users, ", ")) + formatExit(exit)
 	case len(e.Result.Broken) == 1:
 		return "unit " + e.Result.Broken[0] + " failed" + late + formatExit(exit)
 	case len(e.Result.Broken) > 1:

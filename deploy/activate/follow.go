@@ -26,6 +26,9 @@ const (
 	maxRunLog = 8 << 20       // limit of the output of one command of the node's script, in bytes; the log of a switch is much shorter
 )
 
+// stepActivate is the step in the errors of a watch.
+const stepActivate = "activate"
+
 var (
 	errSilent      = errors.New("no output from the node")
 	errNodeChanged = errors.New("the node's systems have changed since it was inspected")
@@ -103,7 +106,7 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 			return err
 		}
 		if !time.Now().Before(w.until) {
-			return &stepError{w.name, "activate", err}
+			return newStepError(w.name, stepActivate, err)
 		}
 		w.wait.Change("unreachable; "+w.meanwhile+": "+remote.Reason(err), w.until)
 		w.slowness++
@@ -150,14 +153,14 @@ func (w *watch) isFinal(err error) (error, bool) {
 	var lost *remote.LostError
 	var endless *remote.OutputError
 	if errors.As(err, &failed) && failed.ExitStatus == busyExit {
-		return &BusyError{Node: w.name}, true
+		return newBusyError(w.name, nil), true
 	}
 	if errors.As(err, &failed) && failed.ExitStatus == changeExit {
 		return errNodeChanged, true
 	}
 	answered := errors.As(err, &failed) && failed.Signal == ""
 	if isDown(err) || answered || errors.As(err, &endless) || errors.Is(err, errIncomplete) || !w.started && !errors.As(err, &lost) && !errors.Is(err, errSilent) {
-		return &stepError{w.name, "activate", err}, true
+		return newStepError(w.name, stepActivate, err), true
 	}
 	return err, false
 }

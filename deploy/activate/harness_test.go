@@ -193,7 +193,7 @@ func send(t testing.TB, h *remote.Host, paths map[string]string) {
 			t.Fatal(err)
 		}
 		defer conn.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) {
-			return conn.DialUnix(ctx, "/nix/var/nix/daemon-socket/socket")
+			return conn.Dial(ctx, "unix", "/nix/var/nix/daemon-socket/socket")
 		}).Close()
 		out, err := nix("nix", argv...).CombinedOutput()
 		if err != nil {

@@ -49,13 +49,13 @@ type Node struct {
 
 // Generation is an entry of the system profile.
 type Generation struct {
-	Number  int
-	Path    string
-	Time    time.Time
-	Version string // of NixOS
-	Current bool   // the node runs this system
-	Booted  bool   // the node was booted with this system
-	Default bool   // the profile points to this generation
+	Number  int       `json:"generation"`
+	Path    string    `json:"path"`
+	Time    time.Time `json:"time"`
+	Version string    `json:"version,omitempty"` // of NixOS
+	Current bool      `json:"current"`           // the node runs this system
+	Booted  bool      `json:"booted"`            // the node was booted with this system
+	Default bool      `json:"default"`           // the profile points to this generation
 }
 
 // Kernel contains the parts of a system that are changed only by a reboot.

@@ -47,7 +47,7 @@ func (a *Activator) finishPrevious(ctx context.Context, node string, h Host, n N
 	defer wait.End()
 	for begin := time.Now(); n.Last.Alive && n.Last.Seen < abandonedAfter; {
 		if time.Since(begin) > observeFor {
-			return nil, &BusyError{Node: node, Run: n.Last}
+			return nil, newBusyError(node, n.Last)
 		}
 		select {
 		case <-time.After(500 * time.Millisecond):

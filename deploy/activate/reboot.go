@@ -13,28 +13,15 @@ import (
 
 // RebootError means that a node did not accept logins after a reboot, or has booted a system that is not the system of its
 // profile.
-type RebootError struct {
-	Node   string
-	Want   string // the system that should have booted
-	Booted string // the system that booted; empty if no login succeeded
-	Waited time.Duration
-	Err    error
-}
+type RebootError struct{ failure.About }
 
-func (e *RebootError) Error() string { return failure.Message(e) }
-
-// OnNode implements [failure.OnNode].
-func (e *RebootError) OnNode() (node, text string) {
-	if e.Booted == "" {
-		return e.Node, fmt.Sprintf("reboot: no login after %s (%v): check its console", e.Waited.Round(time.Second), e.Err)
-	}
-	return e.Node, fmt.Sprintf("reboot: booted %s instead of %s: check its boot loader", e.Booted, e.Want)
+// NewWrongBootError returns the error for a node that has booted another system than the wanted one.
+func NewWrongBootError(node, want, booted string) error {
+	return &RebootError{failure.About{Node: node, Text: fmt.Sprintf("reboot: booted %s instead of %s: check its boot loader", booted, want)}}
 }
 
 // Kind implements [failure.Classified].
-func (e *RebootError) Kind() failure.Kind { return failure.Lost }
-
-func (e *RebootError) Unwrap() error { return e.Err }
+func (*RebootError) Kind() failure.Kind { return failure.Lost }
 
 // Reboot reboots a node, waits until the node is reachable and has another boot id, and verifies that it has booted the system of
 // its profile.
@@ -44,14 +31,14 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 		return before, err
 	}
 	if before.Last != nil && before.Last.Alive {
-		return before, &BusyError{Node: node, Run: before.Last}
+		return before, newBusyError(node, before.Last)
 	}
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return before, err
 	}
 	if err := executeScript(ctx, conn, func(string, string) {}, "reboot"); err != nil {
-		return before, &stepError{node, "reboot", err}
+		return before, newStepError(node, "reboot", err)
 	}
 	begin := time.Now()
 	wait, cancel := context.WithTimeout(ctx, timeout)
@@ -59,14 +46,15 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	after, err := a.WaitForBoot(wait, node, h, before.BootID, time.Time{})
 	switch {
 	case err == nil && before.Profile != "" && after.Booted != before.Profile:
-		return after, &RebootError{Node: node, Want: before.Profile, Booted: after.Booted}
+		return after, NewWrongBootError(node, before.Profile, after.Booted)
 	case err == nil:
 		return after, nil
 	}
 	if ctx.Err() != nil {
 		return before, failure.On(node, fmt.Errorf("reboot: %w", context.Cause(ctx)))
 	}
-	return before, &RebootError{Node: node, Want: before.Profile, Waited: time.Since(begin), Err: err}
+	text := fmt.Sprintf("reboot: no login after %s (%v): check its console", time.Since(begin).Round(time.Second), err)
+	return before, &RebootError{failure.About{Node: node, Text: text, Err: err}}
 }
 
 // WaitForBoot waits until the node has another boot id than `boot`, and returns the node's state. If the node still has the boot

@@ -71,11 +71,17 @@ const (
 	reasonProfile     = "profile"     // the profile could not be set
 	reasonBoot        = "boot"        // the boot loader could not be installed
 	reasonRebooted    = "rebooted"    // a reboot ended the run
+	reasonElsewhere   = "elsewhere"   // not of the script: the run succeeded, but the node runs or boots another system
 )
 
 // isAwaitingConfirmation reports whether the run waits for a client to confirm it.
 func (r Run) isAwaitingConfirmation() bool {
 	return r.phase == phaseWaiting || r.phase == phaseConfirmed || r.phase == phaseReturned
+}
+
+// succeeded reports whether the run has ended as it should.
+func (r Run) succeeded() bool {
+	return r.Outcome == Committed || r.Outcome == Activated || r.Outcome == BootDefault
 }
 
 // String describes the run and its result.
@@ -94,12 +100,12 @@ func (r Run) String() string {
 		reasonAborted: "it was aborted", reasonKilled: "it was killed", reasonLocked: "another switch was running",
 		reasonProfile: "the profile could not be set", reasonBoot: "the boot loader could not be installed", reasonRebooted: "a reboot interrupted it",
 	}[r.Reason]
-	switch r.Outcome {
-	case Committed, Activated, BootDefault:
+	switch {
+	case r.succeeded():
 		return what + ": done"
-	case RolledBack:
+	case r.Outcome == RolledBack:
 		return fmt.Sprintf("%s: rolled back to %s: %s", what, r.From, why)
-	case RollbackFailed:
+	case r.Outcome == RollbackFailed:
 		return fmt.Sprintf("%s: rollback to %s failed: %s", what, r.From, r.Reason)
 	}
 	return what + ": failed: " + why

@@ -1,8 +1,8 @@
 // Package archive exports the state of a cluster to an encrypted file and imports it on another computer.
 //
-// The file is a tar archive that is encrypted with age. Its first entry is export.json, the [Header]. The others are the files of the
-// state folder that another computer needs. age proves that the file is complete, but it does not prove who has written the file:
-// everybody who has the public key of a recipient can encrypt a file for this recipient.
+// The file is JSON that is encrypted with age: the [Header], and the files of the state folder that another computer needs.
+// age proves that the file is complete, but it does not prove who has written the file: everybody who has the public key of a
+// recipient can encrypt a file for this recipient.
 //
 // A state has a digest. The header lists the digests of the earlier states, known from exports and imports, from which the exported
 // state developed. With this list, [Import] detects that the state in the folder has changes that the file lacks.

@@ -1,13 +1,13 @@
 package archive
 
 import (
-	"archive/tar"
-	"context"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"filippo.io/age"
@@ -19,7 +19,6 @@ import (
 
 const (
 	formatVersion = 1
-	headerName    = "export.json"
 	ageIntro      = "age-encryption.org/v1\n" // the first line of a file that age has encrypted
 )
 
@@ -32,103 +31,61 @@ type Header struct {
 	States   []string  `json:"states"` // digests of earlier states; the last element is the digest of this state
 }
 
+// content is the content of an export.
+type content struct {
+	Header
+	Files files `json:"contents"`
+}
+
 // Result describes what was exported or imported.
 type Result struct {
 	Header
-	Files   int  `json:"files"`   // files of the state
-	Records int  `json:"records"` // files of records of runs
+	Files   int  `json:"files"`   // number of files
 	Changed bool `json:"changed"` // false if an import changed nothing, because the folder had the same state
 }
 
-// Export encrypts the state to recipients and writes it to file. If runs is set, the file includes the records of runs.
-// An existing file is replaced only if it is encrypted with age.
-func Export(ctx context.Context, lock *state.Lock, cluster, file string, runs bool, recipients []age.Recipient) (*Result, error) {
-	if err := checkTarget(file); err != nil {
-		return nil, err
+// Export writes the state of the cluster to file, encrypted for the recipients. If file exists, it is replaced only if it is
+// encrypted with age.
+func Export(lock *state.Lock, cluster, file string, recipients []age.Recipient) (*Result, error) {
+	old, err := durable.Read(file, durable.RecordSize)
+	switch {
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return nil, failure.WithKind(failure.Usage, err)
+	case err == nil && !bytes.HasPrefix(old, []byte(ageIntro)):
+		return nil, failure.NewUsage("%s exists and is not encrypted with age, so it is not overwritten", file)
 	}
 	dir := lock.Dir()
-	names, err := contents(dir, runs)
-	if err != nil {
-		return nil, err
-	}
 	if s, err := dir.Load(); err != nil { // this also fails if state.json is damaged
 		return nil, err
-	} else if len(names) == 0 || s.Cluster == nil && len(s.Nodes) == 0 {
+	} else if s.Cluster == nil && len(s.Nodes) == 0 {
 		return nil, failure.WithHint(failure.NewUsage("there is no state of %s in %s", cluster, dir), "nixbench apply creates it")
 	}
 	holder := state.Self("state export")
-	r := &Result{Changed: true}
-	r.Header = Header{Version: formatVersion, Cluster: cluster, Exported: holder.Started, By: holder.User + "@" + holder.Host}
-	if r.States, err = recordDigest(dir); err != nil {
+	c := content{Header: Header{Version: formatVersion, Cluster: cluster, Exported: holder.Started, By: holder.User + "@" + holder.Host}}
+	if c.Files, err = readFiles(dir); err != nil {
 		return nil, err
 	}
-	err = durable.WriteFrom(file, func(w io.Writer) error {
-		encrypted, err := age.Encrypt(w, recipients...)
-		if err != nil {
-			return fmt.Errorf("encrypt %s: %w", file, err)
-		}
-		return errors.Join(r.write(ctx, tar.NewWriter(encrypted), dir, names), encrypted.Close())
-	})
+	digests, err := readDigests(dir)
 	if err != nil {
 		return nil, err
 	}
-	return r, nil
-}
-
-// checkTarget returns an error if file exists and is not an export, so that Export does not overwrite another file.
-func checkTarget(file string) error {
-	f, _, err := durable.Open(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	now := c.Files.digest()
+	c.States = append(slices.DeleteFunc(digests, func(d string) bool { return d == now }), now)
+	c.States = c.States[max(0, len(c.States)-maxDigests):]
+	data, err := json.Marshal(c.States)
+	if err == nil {
+		err = dir.Write(filepath.Join(string(dir), digestsFile), data)
 	}
 	if err != nil {
-		return failure.WithKind(failure.Usage, err)
+		return nil, err
 	}
-	defer f.Close()
-	intro := make([]byte, len(ageIntro))
-	if _, err := io.ReadFull(f, intro); err != nil || string(intro) != ageIntro {
-		return failure.NewUsage("%s exists and is not encrypted with age, so it is not overwritten", file)
+	var out bytes.Buffer
+	encrypted, err := age.Encrypt(&out, recipients...)
+	if err == nil {
+		err = errors.Join(json.NewEncoder(encrypted).Encode(c), encrypted.Close())
 	}
-	return nil
-}
-
-// write writes the header and the files of the state with these names to the tar archive w.
-func (r *Result) write(ctx context.Context, w *tar.Writer, dir state.Dir, names []string) error {
-	head, err := json.Marshal(r.Header)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("encrypt %s: %w", file, err)
 	}
-	if err := add(w, headerName, head); err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		data, err := readContent(dir, name)
-		if err == nil {
-			err = add(w, name, data)
-		}
-		if err != nil {
-			return err
-		}
-		r.count(name)
-	}
-	return w.Close()
-}
-
-func add(w *tar.Writer, name string, data []byte) error {
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(data)), Mode: 0o600}); err != nil {
-		return err
-	}
-	_, err := w.Write(data)
-	return err
-}
-
-func (r *Result) count(name string) {
-	if isRecord(name) {
-		r.Records++
-	} else {
-		r.Files++
-	}
+	return &Result{Header: c.Header, Files: len(c.Files), Changed: true}, durable.Write(file, out.Bytes())
 }

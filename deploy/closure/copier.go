@@ -25,13 +25,10 @@ type Copier struct {
 	Send       event.Sink
 	NixOptions [][2]string // for the local Nix, passed as --option
 
-	// Substitute allows the node to fetch paths from its own caches, with its own settings. If the node's daemon trusts
-	// the login user, NixOptions override the settings of the node.
+	// Substitute allows the node to fetch paths from its own caches, with its own settings.
 	Substitute bool
 
-	// Dir is the folder for the sockets of running copies. If Dir is empty, or too long for a
-	// socket's path, a temporary folder is used.
-	Dir string
+	Dir string // an existing folder for the sockets of running copies; empty: /tmp
 
 	records records
 
@@ -47,50 +44,29 @@ type Stats struct {
 	Closure int64 // unpacked size of the whole closure in bytes; 0 if no path was missing
 }
 
-// Copy copies the closures of output paths to a node. The error is an [*Error] if Nix failed, and
-// otherwise an error of the connection.
-func (c *Copier) Copy(ctx context.Context, node string, h Host, paths []string) (Stats, error) {
-	return c.copyClosures(ctx, node, h, paths)
-}
-
-// CopyAndProtect copies the closure of an output path to a node. It also protects the path from the node's garbage
-// collector, as Protect does.
-func (c *Copier) CopyAndProtect(ctx context.Context, node string, h Host, name, path string) (Stats, error) {
-	l, err := c.openLink(ctx, node, h)
-	if err != nil {
-		return Stats{}, err
-	}
-	defer l.close()
-	if err := l.holdPath(ctx, path); err != nil {
-		return Stats{}, err
-	}
-	stats, err := l.copyClosures(ctx, []string{path})
-	if err == nil {
-		err = l.protect(ctx, name, path)
-	}
+// Copy copies the closure of an output path to a node. Unless root is empty, it also protects the path from the node's garbage
+// collector, until Copy is called with the same root and another path, or until the next boot. The Nix daemon protects received
+// paths only during the copy, and in a rolling update the profile of the node refers to them much later. The error is an [*Error]
+// if Nix failed, and otherwise an error of the connection.
+func (c *Copier) Copy(ctx context.Context, node string, h Host, path, root string) (stats Stats, err error) {
+	err = c.withLink(ctx, node, h, func(l *link) error {
+		return l.protect(ctx, path, root, func() error {
+			stats, err = l.copyClosures(ctx, []string{path})
+			return err
+		})
+	})
 	return stats, err
 }
 
 // Missing returns the paths that Copy would transfer, and their unpacked size in bytes. It does not
 // change the node.
-func (c *Copier) Missing(ctx context.Context, node string, h Host, paths []string) ([]string, int64, error) {
-	l, err := c.openLink(ctx, node, h)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer l.close()
-	m, err := l.findMissing(ctx, paths)
-	return m.paths, m.bytes, err
-}
-
-// copyClosures copies the closures of paths to a node. flags are additional flags for nix copy.
-func (c *Copier) copyClosures(ctx context.Context, node string, h Host, paths []string, flags ...string) (Stats, error) {
-	l, err := c.openLink(ctx, node, h)
-	if err != nil {
-		return Stats{}, err
-	}
-	defer l.close()
-	return l.copyClosures(ctx, paths, flags...)
+func (c *Copier) Missing(ctx context.Context, node string, h Host, paths []string) (missing []string, bytes int64, err error) {
+	err = c.withLink(ctx, node, h, func(l *link) error {
+		m, _, err := l.findMissing(ctx, paths)
+		missing, bytes = m.paths, m.bytes()
+		return err
+	})
+	return missing, bytes, err
 }
 
 // The time limit of a copy is copyTimeout, plus one second for each slowestCopy bytes.
@@ -102,18 +78,24 @@ const (
 // copyClosures copies the paths that the node does not have. If nixbench can read the files of these paths, it sends
 // them itself. Otherwise it runs nix copy with the flags.
 func (l *link) copyClosures(ctx context.Context, paths []string, flags ...string) (Stats, error) {
-	m, err := l.findMissing(ctx, paths)
+	m, all, err := l.findMissing(ctx, paths)
 	if err != nil || len(m.paths) == 0 {
 		return Stats{}, err
 	}
-	limit := copyTimeout + time.Duration(m.bytes/slowestCopy)*time.Second
+	stats := Stats{Paths: len(m.paths), Bytes: m.bytes(), Closure: all.bytes()}
+	limit := copyTimeout + time.Duration(stats.Bytes/slowestCopy)*time.Second
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the copy has not ended within %v", limit))
 	defer cancel()
-	stats := Stats{Paths: len(m.paths), Bytes: m.bytes, Closure: m.closureSize()}
+	l.done = newProgress(l.c.Send, l.node, m)
 	if isReadable(m.paths) {
-		return stats, l.stream(ctx, m)
+		err = l.stream(ctx, m)
+	} else {
+		err = l.runNixCopy(ctx, paths, flags, m)
 	}
-	return stats, (&transfer{link: l, paths: paths, flags: flags, missing: m}).run(ctx)
+	if err == nil {
+		l.done.finish()
+	}
+	return stats, err
 }
 
 // isReadable reports whether nixbench can read the files of the paths directly, without Nix. It cannot if Nix uses
@@ -125,22 +107,6 @@ func isReadable(paths []string) bool {
 	}
 	_, err := os.Lstat(paths[len(paths)-1])
 	return err == nil
-}
-
-func (c *Copier) runLocal(ctx context.Context, cmd nixeval.Command) ([]byte, error) {
-	if c.Run == nil {
-		return nixeval.Exec(ctx, cmd)
-	}
-	return c.Run(ctx, cmd)
-}
-
-// nixFlags returns the flags that all local Nix commands have in common.
-func (c *Copier) nixFlags() []string {
-	flags := []string{"--extra-experimental-features", "nix-command flakes", "--log-format", "internal-json"}
-	for _, o := range c.NixOptions {
-		flags = append(flags, "--option", o[0], o[1])
-	}
-	return flags
 }
 
 // daemonSocket is the path of the Nix daemon's socket on a node.

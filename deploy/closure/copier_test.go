@@ -38,7 +38,7 @@ func TestCopyBringsWhatIsMissing(t *testing.T) {
 		f.arrive(cmd, f.closure...)
 		return nil
 	}
-	got, err := c.Copy(t.Context(), "web-1", h, f.system())
+	got, err := c.Copy(t.Context(), "web-1", h, f.system()[0], "")
 	if want := (Stats{Paths: 200, Bytes: 200_000, Closure: 300_000}); err != nil || got != want {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -54,7 +54,7 @@ func TestCopyBringsWhatIsMissing(t *testing.T) {
 
 	// Again: one question, and no process.
 	ran, asked := len(f.argvs), f.there.Asked(31)
-	got, err = c.Copy(t.Context(), "web-1", h, f.system())
+	got, err = c.Copy(t.Context(), "web-1", h, f.system()[0], "")
 	if err != nil || got != (Stats{}) || len(f.argvs) != ran || f.there.Asked(31) != asked+1 || s.Commands() != 0 || s.Handshakes() != 1 {
 		t.Errorf("%+v, %v; %d processes, %d questions, %d logins", got, err, len(f.argvs)-ran, f.there.Asked(31)-asked, s.Handshakes())
 	}
@@ -95,7 +95,7 @@ func TestTheNextCopyGoesOn(t *testing.T) {
 		f.arrive(cmd, f.closure[:4]...)
 		return fails(cmd, "unexpected end-of-file")
 	}
-	_, err := c.Copy(t.Context(), "web-1", h, f.system())
+	_, err := c.Copy(t.Context(), "web-1", h, f.system()[0], "")
 	want := "web-1: copy 10 paths (4 copied, the next run continues from there): unexpected end-of-file"
 	if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "nix copy") {
 		t.Errorf("%v", err)
@@ -105,7 +105,7 @@ func TestTheNextCopyGoesOn(t *testing.T) {
 		t.Errorf("%+v", last)
 	}
 	f.copy = nil
-	got, err := c.Copy(t.Context(), "web-1", h, f.system())
+	got, err := c.Copy(t.Context(), "web-1", h, f.system()[0], "")
 	if err != nil || got != (Stats{Paths: 6, Bytes: 6000, Closure: 10_000}) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -116,7 +116,7 @@ func TestFailuresSayWhatToDo(t *testing.T) {
 		"untrusted": {"cannot add path '/nix/store/x' because it lacks a signature by a trusted key",
 			"web-1: copy 10 paths: the Nix daemon does not trust root", "nix.settings.trusted-users of web-1"},
 		"disk full": {"writing to file: No space left on device",
-			"the node's disk is full", "(/nix) has 2 KiB left, and 10 KiB must still be copied"},
+			"the node's disk is full", "nix-collect-garbage -d"},
 		"database full": {"executing SQLite query: database or disk is full",
 			"the node's disk is full", "nix-collect-garbage -d"},
 	} {
@@ -124,11 +124,7 @@ func TestFailuresSayWhatToDo(t *testing.T) {
 			f := newFakes(t, 10)
 			_, h, c, _ := f.node(sshtest.Options{})
 			f.copy = func(_ context.Context, cmd nixeval.Command) error { return fails(cmd, test.says) }
-			f.remote = func(e *sshtest.Exec) (int, bool) {
-				e.Stdout.Write([]byte("/dev/sda2 100 98 2 98% /nix\n/dev/sda2 100 50 50 50% /nix\n"))
-				return 0, strings.Contains(e.Argv[2], "df -P")
-			}
-			_, err := c.Copy(t.Context(), "web-1", h, f.system())
+			_, err := c.Copy(t.Context(), "web-1", h, f.system()[0], "")
 			var e *Error
 			if !errors.As(err, &e) || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), test.says) || !strings.Contains(e.Hint(), test.hint) {
 				t.Errorf("%v\nhint: %s", err, e.Hint())
@@ -142,7 +138,7 @@ func TestFailuresSayWhatToDo(t *testing.T) {
 func TestForwardingForbidden(t *testing.T) {
 	f := newFakes(t, 3)
 	_, h, c, seen := f.node(sshtest.Options{ForbidForwarding: true})
-	got, err := c.Copy(t.Context(), "web-1", h, f.system())
+	got, err := c.Copy(t.Context(), "web-1", h, f.system()[0], "")
 	if err != nil || got.Paths != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -153,7 +149,7 @@ func TestForwardingForbidden(t *testing.T) {
 
 	local := newLocalStore(t, 4, 1_000_000)
 	streaming, _ := local.copier()
-	if got, err := streaming.Copy(t.Context(), "web-1", h, local.system()); err != nil || got.Paths != 4 {
+	if got, err := streaming.Copy(t.Context(), "web-1", h, local.system()[0], ""); err != nil || got.Paths != 4 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -190,7 +186,7 @@ func TestLostAndCancelled(t *testing.T) {
 				}
 				return context.Cause(ctx)
 			}
-			_, err := c.Copy(ctx, "web-1", h, f.system())
+			_, err := c.Copy(ctx, "web-1", h, f.system()[0], "")
 			var lost *remote.LostError
 			if name == "lost" && !errors.As(err, &lost) || name == "cancelled" && !errors.Is(err, errTest) {
 				t.Errorf("%v", err)
@@ -210,7 +206,7 @@ func TestUnreachableIsPassedOn(t *testing.T) {
 	s, h, c, _ := f.node(sshtest.Options{})
 	s.Close()
 	var unreachable *remote.UnreachableError
-	if _, err := c.Copy(t.Context(), "web-1", h, f.system()); !errors.As(err, &unreachable) {
+	if _, err := c.Copy(t.Context(), "web-1", h, f.system()[0], ""); !errors.As(err, &unreachable) {
 		t.Errorf("%v", err)
 	}
 	if len(f.argvs) != 0 {
@@ -227,7 +223,7 @@ func TestNodeWithoutDaemon(t *testing.T) {
 			fmt.Fprintln(e.Stderr, text)
 			return 127
 		}})
-		_, err := (&Copier{socket: at("/nowhere")}).Copy(t.Context(), "web-1", h, []string{"/nix/store/x"})
+		_, err := (&Copier{socket: at("/nowhere")}).Copy(t.Context(), "web-1", h, "/nix/store/x", "")
 		var e *Error
 		if !errors.As(err, &e) || !strings.Contains(err.Error(), text) || !strings.Contains(e.Hint(), hint) || strings.Count(err.Error(), "web-1: ") != 1 {
 			t.Errorf("%v", err)
@@ -239,7 +235,7 @@ func TestSubstitute(t *testing.T) {
 	f := newFakes(t, 3)
 	_, h, c, _ := f.node(sshtest.Options{})
 	c.Substitute = true
-	if _, err := c.Copy(t.Context(), "web-1", h, f.system()); err != nil {
+	if _, err := c.Copy(t.Context(), "web-1", h, f.system()[0], ""); err != nil {
 		t.Fatal(err)
 	}
 	if line := f.argvs[1]; !strings.Contains(line, "--substitute-on-destination") || !strings.Contains(line, "builders-use-substitutes true") {
@@ -247,18 +243,7 @@ func TestSubstitute(t *testing.T) {
 	}
 }
 
-// A folder that is too long for a socket, or has blanks, is not used.
-func TestPrivateDir(t *testing.T) {
-	for _, preferred := range []string{"", "/tmp/" + strings.Repeat("long", 20), "/tmp/with blank"} {
-		dir, err := makePrivateDir(preferred)
-		if err != nil || len(dir) > 100 || strings.Contains(dir, " ") {
-			t.Errorf("%q, %v", dir, err)
-		}
-		os.Remove(dir)
-	}
-}
-
-// Protect makes a root on the node, under the name that was asked for.
+// A copy makes a root on the node, under the name that was asked for.
 func TestProtect(t *testing.T) {
 	f := newFakes(t, 1)
 	_, h, c, _ := f.node(sshtest.Options{})
@@ -269,7 +254,8 @@ func TestProtect(t *testing.T) {
 		return status, true
 	}
 	system := f.system()[0]
-	if err := c.Protect(t.Context(), "web-1", h, "wanted", system); err != nil {
+	f.there.SetValid(system)
+	if _, err := c.Copy(t.Context(), "web-1", h, system, "wanted"); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"ln", "-sfn", system, "/run/nixbench/gcroots/wanted"}; !slices.Equal(argv, want) {
@@ -280,7 +266,7 @@ func TestProtect(t *testing.T) {
 	}
 	status = 1
 	var e *Error
-	if err := c.Protect(t.Context(), "web-1", h, "wanted", system); !errors.As(err, &e) || !strings.HasPrefix(err.Error(), "web-1: protect "+system) {
+	if _, err := c.Copy(t.Context(), "web-1", h, system, "wanted"); !errors.As(err, &e) || !strings.HasPrefix(err.Error(), "web-1: protect "+system) {
 		t.Errorf("%v", err)
 	}
 }

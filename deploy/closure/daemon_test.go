@@ -59,12 +59,12 @@ func TestRealDaemon(t *testing.T) {
 		c.socket = at(socket)
 		work.Go(func() {
 			for i, want := range []Stats{{Paths: 101, Bytes: 117_544}, {}} {
-				got, err := c.Copy(t.Context(), "web-1", h, []string{out})
+				got, err := c.Copy(t.Context(), "web-1", h, out, "")
 				if err != nil || got.Paths != want.Paths || got.Bytes/10_000 != want.Bytes/10_000 {
 					t.Errorf("%d: %+v, %v", i, got, err)
 				}
 			}
-			if err := c.BuildOnTarget(t.Context(), "web-1", h, []string{drv}); err != nil {
+			if err := c.BuildOnTarget(t.Context(), "web-1", h, drv, "", ""); err != nil {
 				t.Error(err) // nothing to build, but the derivations go there
 			}
 			nothingLeft(t, c.Dir)

@@ -1,17 +1,14 @@
 package closure
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"regexp"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
-	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 // Error is a failed copy or build. The wrapped error shows the cause: an error of package remote if the connection
@@ -32,7 +29,7 @@ func (e *Error) Error() string { return failure.Message(e) }
 func (e *Error) OnNode() (node, text string) {
 	text = e.Step + ": " + failure.TextOn(e.Node, e.Err)
 	if len(e.Argv) > 0 {
-		text += "\n  command: " + shortArgv(e.Argv)
+		text += "\n  command: " + strings.Join(e.Argv, " ")
 	}
 	if tail := strings.TrimSpace(e.Stderr); tail != "" {
 		text += "\n  " + strings.ReplaceAll(tail, "\n", "\n  ")
@@ -48,15 +45,6 @@ func (e *Error) Unwrap() error { return e.Err }
 // Hint returns what the user can do to fix the error, or "".
 func (e *Error) Hint() string { return e.hint }
 
-// shortArgv returns the text of a command for a message, with 20 words at most.
-func shortArgv(argv []string) string {
-	const show = 20
-	if len(argv) > show {
-		return strings.Join(argv[:show], " ") + " …"
-	}
-	return strings.Join(argv, " ")
-}
-
 // newError returns the error of a step of a copy.
 func (l *link) newError(step string, err error) *Error {
 	return &Error{Node: l.node, Phase: event.Copy, Step: step, Err: err}
@@ -67,33 +55,16 @@ func daemonAccessHint(node, user string) string {
 	return fmt.Sprintf("log in as root, or let %[1]q use the Nix daemon: it must be in nix.settings.allowed-users and nix.settings.trusted-users of %[2]s, and its socket must be open to it", user, node)
 }
 
-// newNixError returns the error of a Nix process that failed on this computer.
-func newNixError(node string, phase event.Phase, step string, argv []string, err error, log *nixlog.Reader) *Error {
-	e := &Error{Node: node, Phase: phase, Step: step, Err: err}
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
-		return e // leave the command out of the message, because the run was cancelled or Nix is not installed
-	}
-	e.Argv, e.Stderr = argv, log.Output()
-	if n := len(log.Errors); n > 0 {
-		e.Err = errors.New(firstLine(log.Errors[n-1].Raw))
-		if e.Stderr == e.Err.Error() {
-			e.Stderr = ""
-		}
-	}
-	return e
-}
-
 var (
 	unsignedRE = regexp.MustCompile(`lacks a (?:valid )?signature`)
 	fullRE     = regexp.MustCompile(`No space left on device|Disk quota exceeded|database or disk is full`)
 )
 
-// addCopyReason completes the error of a failed copy. It adds how many of the paths in all were copied; these paths stay on the node.
-// From the text printed by Nix, it also derives the cause and the hint. left contains the paths that were not copied.
-func (l *link) addCopyReason(ctx context.Context, e *Error, printed string, all, left missing) {
-	if n := len(all.paths) - len(left.paths); n > 0 {
-		e.Step += fmt.Sprintf(" (%d copied, the next run continues from there)", n)
+// addCopyReason completes the error of a failed copy. It adds the number of paths that were copied; these paths stay on the node.
+// From the text printed by Nix, it also derives the cause and the hint.
+func (l *link) addCopyReason(e *Error, printed string, copied int) {
+	if copied > 0 {
+		e.Step += fmt.Sprintf(" (%d copied, the next run continues from there)", copied)
 	}
 	switch {
 	case unsignedRE.MatchString(printed):
@@ -102,15 +73,8 @@ func (l *link) addCopyReason(ctx context.Context, e *Error, printed string, all,
 		e.hint = fmt.Sprintf("log in as root, or add %q to nix.settings.trusted-users of %s; or sign the paths with a key of its nix.settings.trusted-public-keys", l.conn.User(), e.Node)
 	case fullRE.MatchString(printed):
 		e.Err = fmt.Errorf("the node's disk is full: %w", e.Err)
-		e.hint = diskFullHint(ctx, l.conn, left.bytes)
-	default:
-		addLostHint(e)
-	}
-}
-
-// addLostHint adds a hint to the error of a copy if the connection was lost.
-func addLostHint(e *Error) {
-	if errors.As(e.Err, new(*remote.LostError)) {
+		e.hint = "free space in the node's /nix/store, for example with nix-collect-garbage -d, then run again: copied paths are kept"
+	case errors.As(e.Err, new(*remote.LostError)):
 		e.hint = "run again: copied paths are kept"
 	}
 }

@@ -126,7 +126,7 @@ func (f *fakes) node(opts sshtest.Options) (*sshtest.Server, *remote.Host, *Copi
 		}()
 	}
 	seen := &events{}
-	return s, h, &Copier{Run: f.run, Start: f.start, Send: seen.add, Dir: filepath.Join(f.dir, "sockets"), socket: at(socket)}, seen
+	return s, h, &Copier{Run: f.run, Start: f.start, Send: seen.add, Dir: shortDir(f.t), socket: at(socket)}, seen
 }
 
 func (f *fakes) exec(_ context.Context, e *sshtest.Exec) int {

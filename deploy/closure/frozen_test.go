@@ -47,7 +47,7 @@ func TestCancelWhenFrozen(t *testing.T) {
 			defer cancel(nil)
 			ended := make(chan error, 1)
 			go func() {
-				_, err := c.Copy(ctx, "web-1", h, local.system())
+				_, err := c.Copy(ctx, "web-1", h, local.system()[0], "")
 				ended <- err
 			}()
 			select {

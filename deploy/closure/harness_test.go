@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -81,7 +80,7 @@ type counter struct {
 
 func newCounter(t testing.TB) *counter {
 	c := &counter{events: &events{}}
-	c.Copier = &Copier{Send: c.add, Dir: filepath.Join(shortDir(t), "s"), Run: func(ctx context.Context, cmd nixeval.Command) ([]byte, error) {
+	c.Copier = &Copier{Send: c.add, Dir: shortDir(t), Run: func(ctx context.Context, cmd nixeval.Command) ([]byte, error) {
 		c.mu.Lock()
 		c.argvs = append(c.argvs, strings.Join(cmd.Argv, " "))
 		c.mu.Unlock()
@@ -95,10 +94,10 @@ func newCounter(t testing.TB) *counter {
 	return c
 }
 
-func (c *counter) timed(t testing.TB, what string, node string, h Host, paths ...string) Stats {
+func (c *counter) timed(t testing.TB, what string, node string, h Host, path string) Stats {
 	t.Helper()
 	begin := time.Now()
-	got, err := c.Copy(t.Context(), node, h, paths)
+	got, err := c.Copy(t.Context(), node, h, path, "")
 	if err != nil {
 		var e *Error
 		if errors.As(err, &e) {

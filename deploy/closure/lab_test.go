@@ -48,7 +48,7 @@ func testLabFleet(t *testing.T, l *lab.Lab) {
 		var work sync.WaitGroup
 		for m, h := range hosts {
 			work.Go(func() {
-				if got, err := c.Copy(t.Context(), m, h, []string{out}); err != nil || got.Paths != want {
+				if got, err := c.Copy(t.Context(), m, h, out, ""); err != nil || got.Paths != want {
 					t.Errorf("%s: %+v, %v", m, got, err)
 				}
 			})
@@ -87,7 +87,7 @@ func testLabCopy(t *testing.T, l *lab.Lab) {
 	}
 	nothingLeft(t, c.Dir)
 
-	if _, err := c.CopyAndProtect(t.Context(), "m1", h, "m1", out); err != nil {
+	if _, err := c.Copy(t.Context(), "m1", h, out, "m1"); err != nil {
 		t.Fatal(err)
 	}
 	l.Run(t, "m1", "nix-collect-garbage >/dev/null 2>&1")
@@ -96,7 +96,7 @@ func testLabCopy(t *testing.T, l *lab.Lab) {
 	small, _ := build(t, "trusted", 3, 1000)
 	l.Run(t, "m1", "usermod -aG nix-users deploy")
 	c2.timed(t, "as a trusted user", "m1", deploy, small)
-	if _, err := c.CopyAndProtect(t.Context(), "m1", deploy, "m1", small); err != nil {
+	if _, err := c.Copy(t.Context(), "m1", deploy, small, "m1"); err != nil {
 		t.Fatal(err)
 	}
 	l.Run(t, "m1", "nix-collect-garbage >/dev/null 2>&1")
@@ -104,7 +104,7 @@ func testLabCopy(t *testing.T, l *lab.Lab) {
 	if paths, _, err := c.Missing(t.Context(), "m1", h, []string{out}); err != nil || len(paths) != 301 {
 		t.Errorf("the link was not replaced: %d, %v", len(paths), err)
 	}
-	if err := c.Protect(t.Context(), "m1", h, "m1", small); err != nil {
+	if _, err := c.Copy(t.Context(), "m1", h, small, "m1"); err != nil {
 		t.Fatal(err)
 	}
 	l.Run(t, "m1", "nix-collect-garbage >/dev/null 2>&1")
@@ -116,9 +116,9 @@ func testLabFull(t *testing.T, l *lab.Lab) {
 	out, _ := build(t, "mid", 10, 4_000_000)
 	l.Run(t, "m2", "fallocate -l 35M /filler")
 	c, h := newCounter(t), labHost(t, l, "m2", "root")
-	_, err := c.Copy(t.Context(), "m2", h, []string{out})
+	_, err := c.Copy(t.Context(), "m2", h, out, "")
 	var e *Error
-	if !errors.As(err, &e) || !strings.Contains(err.Error(), "disk is full") || !strings.Contains(e.Hint(), "must still be copied") {
+	if !errors.As(err, &e) || !strings.Contains(err.Error(), "disk is full") || !strings.Contains(e.Hint(), "nix-collect-garbage") {
 		t.Fatalf("%v", err)
 	}
 	t.Logf("%v\nhint: %s", err, e.Hint())
@@ -153,7 +153,7 @@ func testLabForbidden(t *testing.T, l *lab.Lab) {
 			once.Do(func() { cancelled = time.Now(); cancel(errTest) })
 		}
 	}}
-	_, err := stopping.Copy(ctx, "m3", h, []string{big})
+	_, err := stopping.Copy(ctx, "m3", h, big, "")
 	took := time.Since(cancelled)
 	t.Logf("it ended %v after it was cancelled: %v", took.Round(time.Millisecond), err)
 	if !errors.Is(err, errTest) || took > 4*time.Second {
@@ -167,7 +167,7 @@ func testLabUntrusted(t *testing.T, l *lab.Lab) {
 	c, h := newCounter(t), labHost(t, l, "m4", "askpass")
 	var e *Error
 	// Debian lets only a group at the socket.
-	_, err := c.Copy(t.Context(), "m4", h, []string{out})
+	_, err := c.Copy(t.Context(), "m4", h, out, "")
 	t.Logf("%v", err)
 	if !errors.As(err, &e) || !strings.Contains(e.Hint(), "its socket must be open to it") {
 		t.Errorf("%+v", e)
@@ -175,7 +175,7 @@ func testLabUntrusted(t *testing.T, l *lab.Lab) {
 	h.Close()
 	l.Run(t, "m4", "usermod -aG nix-users askpass")
 	h = labHost(t, l, "m4", "askpass")
-	_, err = c.Copy(t.Context(), "m4", h, []string{out})
+	_, err = c.Copy(t.Context(), "m4", h, out, "")
 	if !errors.As(err, &e) || !strings.Contains(err.Error(), "does not trust askpass") || !strings.Contains(err.Error(), "not signed") || !strings.Contains(e.Hint(), "trusted-users") {
 		t.Fatalf("%v", err)
 	}
@@ -208,7 +208,7 @@ func testLabBuild(t *testing.T, l *lab.Lab) {
 	}
 	good := instantiate(t, expr("on-target", "echo building on $(hostname); cp $src $out"))
 	begin := time.Now()
-	if err := c.BuildOnTarget(t.Context(), "m5", h, []string{good}); err != nil {
+	if err := c.BuildOnTarget(t.Context(), "m5", h, good, "", ""); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("built in %v", time.Since(begin))
@@ -221,13 +221,13 @@ func testLabBuild(t *testing.T, l *lab.Lab) {
 		t.Errorf("%+v", logs)
 	}
 	begin, ran := time.Now(), len(c.argvs)
-	if err := c.BuildOnTarget(t.Context(), "m5", h, []string{good}); err != nil || len(c.argvs) != ran {
+	if err := c.BuildOnTarget(t.Context(), "m5", h, good, "", ""); err != nil || len(c.argvs) != ran {
 		t.Errorf("%v, %q", err, c.argvs[ran:])
 	}
 	t.Logf("again in %v", time.Since(begin))
 
 	bad := instantiate(t, expr("broken", "echo one; echo two; exit 3"))
-	err := c.BuildOnTarget(t.Context(), "m5", h, []string{bad})
+	err := c.BuildOnTarget(t.Context(), "m5", h, bad, "", "")
 	var failed *nixeval.BuildError
 	if !errors.As(err, &failed) || len(failed.Failures) != 1 || failed.Failures[0].Drv != bad || strings.Join(failed.Failures[0].Log, " ") != "one two" {
 		t.Errorf("%v", err)
@@ -243,7 +243,7 @@ func testLabBuild(t *testing.T, l *lab.Lab) {
 		}
 		cancel(errTest)
 	}()
-	if err := c.BuildOnTarget(ctx, "m5", h, []string{slow}); !errors.Is(err, errTest) {
+	if err := c.BuildOnTarget(ctx, "m5", h, slow, "", ""); !errors.Is(err, errTest) {
 		t.Errorf("%v", err)
 	}
 	l.Run(t, "m5", `for i in $(seq 50); do pgrep -f '[s]leep 4321' >/dev/null || exit 0; sleep 0.1; done; pgrep -af '[s]leep 4321'; exit 1`)
@@ -271,7 +271,7 @@ func testLabInterrupted(t *testing.T, l *lab.Lab) {
 			once.Do(func() { cancelled = time.Now(); cancel(errTest) })
 		}
 	}
-	_, err := c.Copy(ctx, "m6", labHost(t, l, "m6", "root"), []string{out})
+	_, err := c.Copy(ctx, "m6", labHost(t, l, "m6", "root"), out, "")
 	took := time.Since(cancelled)
 	t.Logf("it ended %v after it was cancelled: %v", took.Round(time.Millisecond), err)
 	if !errors.Is(err, errTest) || took > 4*time.Second {
@@ -285,7 +285,7 @@ func testLabInterrupted(t *testing.T, l *lab.Lab) {
 
 	c.Send = send
 	begin := time.Now()
-	_, err = c.Copy(t.Context(), "m6", labHost(t, l, "m6", "root", "NIXBENCH_TEST_CUT=30000000"), []string{out})
+	_, err = c.Copy(t.Context(), "m6", labHost(t, l, "m6", "root", "NIXBENCH_TEST_CUT=30000000"), out, "")
 	t.Logf("lost after %v: %v", time.Since(begin).Round(time.Millisecond), err)
 	var lost *remote.LostError
 	if !errors.As(err, &lost) {

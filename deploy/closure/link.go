@@ -22,9 +22,7 @@ type link struct {
 	node   string
 	conn   *remote.Conn
 	daemon *daemon.Conn
-	stop   func() bool
 	done   *progress // progress of the copy; nil before the copy starts
-	warned int       // number of warnings of the daemon
 }
 
 const (
@@ -34,25 +32,26 @@ const (
 	// replyTimeout is the time limit of a node's Nix daemon for the handshake and for a query. For example, a daemon that cannot write
 	// to /nix/var does not answer: it assumes that another daemon manages the store, and connects to its own socket again and again.
 	replyTimeout = time.Minute
-
-	maxWarnings = 100 // number of a daemon's warnings that are shown for a copy
 )
 
-// openLink connects to the node's Nix daemon. The connection is closed when ctx ends.
-func (c *Copier) openLink(ctx context.Context, node string, h Host) (*link, error) {
+// withLink connects to the node's Nix daemon, and calls do. The connection is closed when do ends, or when ctx ends.
+func (c *Copier) withLink(ctx context.Context, node string, h Host, do func(*link) error) error {
 	conn, err := h.Conn(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l := &link{c: c, node: node, conn: conn}
 	socket, err := l.dial(ctx)
 	if err == nil {
-		l.stop = context.AfterFunc(ctx, func() { socket.Close() })
-		if err = l.shakeHands(socket); err == nil {
-			return l, nil
-		}
-		l.stop()
-		socket.Close()
+		defer socket.Close()
+		defer context.AfterFunc(ctx, func() { socket.Close() })()
+		err = l.askOn(socket, func() (err error) {
+			l.daemon, err = daemon.Open(socket, maxReplies)
+			return err
+		})
+	}
+	if err == nil {
+		return do(l)
 	}
 	e := l.newError("connect to the Nix daemon", l.explain(ctx, err))
 	switch text := err.Error(); {
@@ -61,91 +60,49 @@ func (c *Copier) openLink(ctx context.Context, node string, h Host) (*link, erro
 	case errors.As(err, new(*remote.RunError)):
 		e.hint = "a node needs Nix, with nix-daemon on the PATH of a login that is not interactive; if it has Nix, see systemctl status nix-daemon.socket"
 	}
-	return nil, e
+	return e
 }
 
 // dial connects to the socket of the node's Nix daemon. If that is not possible, for example because sshd forbids it
 // (AllowStreamLocalForwarding no), dial starts `nix-daemon --stdio` on the node. This program connects to the socket;
 // as root, it opens the store itself.
 func (l *link) dial(ctx context.Context) (io.ReadWriteCloser, error) {
-	socket, err := l.conn.DialUnix(ctx, l.c.remoteSocket(l.node))
+	socket, err := l.conn.Dial(ctx, "unix", l.c.remoteSocket(l.node))
 	if err == nil || ctx.Err() != nil || l.conn.Err() != nil {
 		return socket, err
 	}
 	return l.conn.DialCommand(remote.Cmd{Argv: []string{"nix-daemon", "--stdio"}}), nil
 }
 
-func (l *link) shakeHands(socket io.ReadWriteCloser) error {
-	return l.askOn(socket, func() (err error) {
-		if l.daemon, err = daemon.Open(socket, maxReplies); err != nil {
-			return err
-		}
-		l.daemon.Log = l.handleMessage
-		if options := l.c.daemonOptions(); len(options) > 0 {
-			err = l.daemon.SetOptions(options)
-		}
-		return err
-	})
-}
-
-func (l *link) close() {
-	l.stop()
-	l.daemon.Close()
-}
-
-// ask calls an operation of the node's daemon. If the daemon does not answer in time, ask disconnects it and returns a [silentError].
+// ask calls an operation of the node's daemon. If the daemon does not answer in time, ask disconnects it and returns an error.
 func (l *link) ask(operation func() error) error { return l.askOn(l.daemon, operation) }
 
 func (l *link) askOn(conn io.Closer, operation func() error) error {
-	limit := l.c.replyLimit()
+	limit := cmp.Or(l.c.patience, replyTimeout)
 	wait := l.c.Send.Wait(event.Event{Node: l.node, Phase: event.Copy, Text: "an answer of the node's Nix daemon", Until: time.Now().Add(limit)})
 	defer wait.End()
 	timer := time.AfterFunc(limit, func() { conn.Close() })
 	err := operation()
 	if !timer.Stop() {
-		return &silentError{limit}
+		return fmt.Errorf("the node's Nix daemon does not answer within %v; see journalctl -u nix-daemon on the node", limit)
 	}
 	return err
 }
 
-func (c *Copier) replyLimit() time.Duration { return cmp.Or(c.patience, replyTimeout) }
-
-type silentError struct{ limit time.Duration }
-
-func (e *silentError) Error() string {
-	return fmt.Sprintf("the node's Nix daemon does not answer within %v; see journalctl -u nix-daemon on the node", e.limit)
-}
-
-// daemonOptions returns the Nix options that concern the node.
-func (c *Copier) daemonOptions() [][2]string {
-	return slices.DeleteFunc(slices.Clone(c.NixOptions), func(o [2]string) bool {
-		return o[0] == "experimental-features" || o[0] == "extra-experimental-features" || o[0] == "plugin-files" || o[0] == "store"
-	})
-}
-
-// handleMessage handles a log message of the node's daemon.
-func (l *link) handleMessage(m daemon.Message) {
-	text, isWarning := strings.CutPrefix(strings.TrimSpace(nixlog.StripANSI(m.Text)), "warning: ")
-	switch {
-	case m.Path != "" && l.done == nil:
-	case m.Path != "" && m.Done:
-		l.done.complete(m.Path)
-	case m.Path != "":
-		l.done.start(m.Path)
-	case isWarning && !isAboutSettings(text) && l.warned < maxWarnings:
-		l.warned++
-		l.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: l.node, Level: "warning", Text: text})
-	}
-}
-
 // stream copies the paths over the connection to the daemon. If Copier.Substitute is set, the node first fetches from
 // its caches the paths that they have.
-func (l *link) stream(ctx context.Context, m missing) error {
+func (l *link) stream(ctx context.Context, m pathSet) error {
 	defer context.AfterFunc(ctx, func() { l.daemon.Close() })()
-	l.done = newProgress(l.c.Send, l.node, m)
 	left := m.paths
 	var err error
 	if l.c.Substitute {
+		l.daemon.Fetch = func(path string, done bool) {
+			if done {
+				l.done.add(1, m.size(path))
+			} else {
+				l.done.start(path)
+			}
+		}
 		var valid []string
 		valid, err = l.daemon.QueryValidPaths(left, true)
 		left = without(left, valid)
@@ -155,18 +112,12 @@ func (l *link) stream(ctx context.Context, m missing) error {
 		for i, p := range left {
 			infos[i] = m.infos[p]
 		}
-		err = l.daemon.AddPaths(infos, func(path string, bytes int64) {
-			if bytes == 0 {
-				l.done.start(path)
-			}
-			l.done.update(path, bytes)
-		}, func(path string) {
+		err = l.daemon.AddPaths(infos, l.done.start, func(bytes int) { l.done.add(0, int64(bytes)) }, func() {
 			left = left[1:]
-			l.done.complete(path)
+			l.done.add(1, 0)
 		})
 	}
 	if err == nil {
-		l.done.finish()
 		return nil
 	}
 	e, printed := l.newError(m.stepName(), l.explain(ctx, err)), ""
@@ -177,7 +128,7 @@ func (l *link) stream(ctx context.Context, m missing) error {
 			e.Stderr = printed
 		}
 	}
-	l.addCopyReason(ctx, e, printed, m, newMissing(m.infos, left))
+	l.addCopyReason(e, printed, len(m.paths)-len(left))
 	return e
 }
 
@@ -210,3 +161,42 @@ func (l *link) explain(ctx context.Context, err error) error {
 
 // lostDelay is how long explain waits, after a channel has ended, to see whether the SSH connection was lost.
 const lostDelay = 200 * time.Millisecond
+
+// findMissing returns the paths of the closures that the node does not have, and the closures. It first asks whether the node has
+// the argument paths themselves. If a path is valid, its whole closure is valid. So the local store is not read if the node is up
+// to date.
+func (l *link) findMissing(ctx context.Context, paths []string) (missing, all pathSet, err error) {
+	if len(paths) == 0 {
+		return missing, all, nil
+	}
+	invalid, err := l.queryInvalid(ctx, paths)
+	if err != nil || len(invalid) == 0 {
+		return missing, all, err
+	}
+	if all, err = l.c.readClosure(ctx, l.node, paths); err == nil {
+		invalid, err = l.queryInvalid(ctx, all.paths)
+	}
+	return pathSet{invalid, all.infos}, all, err
+}
+
+// queryInvalid returns those of the paths that are not in the node's store. It keeps the order of the paths.
+func (l *link) queryInvalid(ctx context.Context, paths []string) ([]string, error) {
+	var valid []string
+	err := l.ask(func() (err error) {
+		valid, err = l.daemon.QueryValidPaths(paths, false)
+		return err
+	})
+	if err != nil {
+		return nil, l.newError("query the missing paths", l.explain(ctx, err))
+	}
+	return without(paths, valid), nil
+}
+
+// without returns the elements of paths that are not in drop. It keeps the order of the elements.
+func without(paths, drop []string) []string {
+	isDropped := map[string]bool{}
+	for _, p := range drop {
+		isDropped[p] = true
+	}
+	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool { return isDropped[p] })
+}

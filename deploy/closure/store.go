@@ -1,6 +1,7 @@
 package closure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,11 +17,29 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// storeClosure is the closure, in the local store, of the paths that are copied to a node.
-type storeClosure struct {
-	paths []string // a path comes after the paths that it refers to
-	infos map[string]*daemon.PathInfo
+// pathSet is a set of paths in the local store, such as the closure of paths, or the paths of a closure that a node does not have.
+type pathSet struct {
+	paths []string                    // a path comes after the paths that it refers to
+	infos map[string]*daemon.PathInfo // the record of at least these paths
 }
+
+// size returns the unpacked size of a path of the set in bytes, or 0 for another path.
+func (s pathSet) size(path string) int64 {
+	if info := s.infos[path]; info != nil {
+		return int64(info.NarSize)
+	}
+	return 0
+}
+
+// bytes returns the unpacked size of all paths.
+func (s pathSet) bytes() (sum int64) {
+	for _, p := range s.paths {
+		sum += s.size(p)
+	}
+	return sum
+}
+
+func (s pathSet) stepName() string { return "copy " + event.Count(len(s.paths), "path") }
 
 // records caches what the local store records about paths, because closures share most of their paths. A valid path
 // has the same record during a run.
@@ -40,22 +59,17 @@ func (c *Copier) Expect(paths []string) {
 
 // readClosure returns the closure of the paths, from the cache or from the local store. If the read fails or is
 // cancelled for one node, the next waiting node reads again.
-func (c *Copier) readClosure(ctx context.Context, node string, paths []string) (storeClosure, error) {
+func (c *Copier) readClosure(ctx context.Context, node string, paths []string) (pathSet, error) {
 	r := &c.records
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all, err := r.sortClosure(paths)
-	if err != nil { // a path is not in the cache
-		if err = c.readRecords(ctx, slices.Concat(paths, r.expected)); err == nil {
-			r.expected = nil
-			all, err = r.sortClosure(paths)
-		}
+	var err error
+	if slices.ContainsFunc(paths, func(p string) bool { return r.known[p] == nil }) {
+		err = c.readRecords(ctx, slices.Concat(paths, r.expected))
 	}
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		return storeClosure{}, &Error{Node: node, Phase: event.Copy, Step: "read the closure", Err: err}
+	all, missing := r.sortClosure(paths)
+	if err = cmp.Or(context.Cause(ctx), err, missing); err != nil {
+		return pathSet{}, &Error{Node: node, Phase: event.Copy, Step: "read the closure", Err: err}
 	}
 	return all, nil
 }
@@ -72,10 +86,8 @@ func (c *Copier) readRecords(ctx context.Context, paths []string) error {
 	if err != nil {
 		return err
 	}
-	if c.records.known == nil {
-		c.records.known = found
-	}
-	maps.Copy(c.records.known, found) // add all records at once: if a path is in the cache, its closure is, too
+	maps.Copy(found, c.records.known)
+	c.records.known, c.records.expected = found, nil // add all records at once: if a path is in the cache, its closure is, too
 	return nil
 }
 
@@ -87,17 +99,15 @@ func (c *Copier) Sizes(ctx context.Context, node string, h Host, path string) (m
 			return sizes(all.infos), err
 		}
 	}
-	l, err := c.openLink(ctx, node, h)
-	if err != nil {
+	var infos map[string]*daemon.PathInfo
+	err := c.withLink(ctx, node, h, func(l *link) (err error) {
+		if infos, err = queryClosure(l.daemon, []string{path}, nil); err != nil {
+			return l.newError("read the closure of the running system", l.explain(ctx, err))
+		}
+		return nil
+	})
+	if err != nil || infos[path] == nil {
 		return nil, err
-	}
-	defer l.close()
-	infos, err := queryClosure(l.daemon, []string{path}, nil)
-	if err != nil {
-		return nil, l.newError("read the closure of the running system", l.explain(ctx, err))
-	}
-	if infos[path] == nil {
-		return nil, nil
 	}
 	return sizes(infos), nil
 }
@@ -137,8 +147,8 @@ func queryClosure(store *daemon.Conn, paths []string, known map[string]*daemon.P
 }
 
 // sortClosure returns the closure of paths from the cache.
-func (r *records) sortClosure(paths []string) (storeClosure, error) {
-	all := storeClosure{infos: map[string]*daemon.PathInfo{}}
+func (r *records) sortClosure(paths []string) (pathSet, error) {
+	all := pathSet{infos: map[string]*daemon.PathInfo{}}
 	var visit func(path string) error
 	visit = func(path string) error {
 		if all.infos[path] != nil {
@@ -159,7 +169,7 @@ func (r *records) sortClosure(paths []string) (storeClosure, error) {
 	}
 	for _, p := range paths {
 		if err := visit(p); err != nil {
-			return storeClosure{}, err
+			return pathSet{}, err
 		}
 	}
 	return all, nil

@@ -7,7 +7,6 @@ package durable
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,42 +19,18 @@ import (
 //
 // A link is replaced, not followed. A device or a pipe is an error, because a file would replace it.
 func Write(file string, data []byte) error {
-	return describe(file, writeAtomically(file, writeAll(data), private))
+	return write(file, data, renameio.WithStaticPermissions(0o600))
 }
 
 // WriteShared writes a file as [Write] does, for a file without secrets, such as a file in a git repository. It keeps
 // the permissions of an existing file. The permissions of a new file are those that the umask allows.
 func WriteShared(file string, data []byte) error {
-	return describe(file, writeAtomically(file, writeAll(data), renameio.WithPermissions(0o666), renameio.WithExistingPermissions()))
+	return write(file, data, renameio.WithPermissions(0o666), renameio.WithExistingPermissions())
 }
 
-// private are the permissions of a file that may have secrets.
-var private = renameio.WithStaticPermissions(0o600)
-
-func writeAll(data []byte) func(io.Writer) error {
-	return func(w io.Writer) error {
-		_, err := w.Write(data)
-		return err
-	}
-}
-
-// WriteFrom replaces the content of a file as [Write] does. The function write writes the new content. If write fails,
-// the file is unchanged, and WriteFrom returns the error of write.
-func WriteFrom(file string, write func(io.Writer) error) error {
-	var cause error
-	err := writeAtomically(file, func(w io.Writer) error {
-		cause = write(w)
-		return cause
-	}, private)
-	if cause != nil {
-		return cause
-	}
-	return describe(file, err)
-}
-
-// describe returns an error that contains err, the error of a failed write, and the path of the file.
-func describe(file string, err error) error {
-	if inner := new(fs.PathError); errors.As(err, &inner) {
+func write(file string, data []byte, permissions ...renameio.Option) error {
+	err := replace(file, data, permissions)
+	if inner := (*fs.PathError)(nil); errors.As(err, &inner) {
 		err = inner.Err // leave out the path of the hidden file
 	}
 	if err != nil {
@@ -64,23 +39,23 @@ func describe(file string, err error) error {
 	return nil
 }
 
-// writeAtomically calls write to write a temporary file in the folder of file, and then renames the temporary file to file.
-func writeAtomically(file string, write func(io.Writer) error, permissions ...renameio.Option) error {
+func replace(file string, data []byte, options []renameio.Option) error {
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
 		return errors.New("it is not a file")
 	}
-	f, err := renameio.NewPendingFile(file, append(permissions, renameio.WithTempDir(filepath.Dir(file)))...)
+	folder := filepath.Dir(file)
+	f, err := renameio.NewPendingFile(file, append(options, renameio.WithTempDir(folder))...)
 	if err != nil {
 		return err
 	}
 	defer f.Cleanup()
-	if err := write(f); err != nil {
+	if _, err := f.Write(data); err != nil {
 		return err
 	}
 	if err := f.CloseAtomicallyReplace(); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(file)) // also sync the folder, because the name of a file is stored in its folder
+	return syncDir(folder) // because the name of a file is stored in its folder
 }
 
 func syncDir(dir string) error {

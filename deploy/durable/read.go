@@ -1,7 +1,7 @@
 package durable
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -27,15 +27,7 @@ func (e *SizeError) Error() string {
 
 // Open opens a regular file for reading and returns its file info. It follows links. It never blocks: a
 // pipe, a socket or a device is an error and is not opened.
-func Open(file string) (*os.File, fs.FileInfo, error) { return openRegular(file, 0) }
-
-// OpenNoFollow opens a regular file as Open does, but returns an error for a symbolic link.
-func OpenNoFollow(file string) (*os.File, fs.FileInfo, error) {
-	return openRegular(file, unix.O_NOFOLLOW)
-}
-
-// openRegular opens a file for reading with additional flags of open(2). It returns an error if the file is not a regular file.
-func openRegular(file string, flags int) (*os.File, fs.FileInfo, error) {
+func Open(file string) (*os.File, fs.FileInfo, error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, nil, err
@@ -43,10 +35,7 @@ func openRegular(file string, flags int) (*os.File, fs.FileInfo, error) {
 	if err := CheckRegular(info); err != nil { // check before opening, because opening a device may change the state of the device
 		return nil, nil, &fs.PathError{Op: "read", Path: file, Err: err}
 	}
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK|flags, 0)
-	if errors.Is(err, unix.ELOOP) {
-		err = &fs.PathError{Op: "read", Path: file, Err: errors.New("it is a symbolic link")}
-	}
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -69,14 +58,10 @@ func Read(file string, limit int64) ([]byte, error) {
 	}
 	defer f.Close()
 	data, err := ReadAll(f, limit)
-	if err != nil {
-		var p *fs.PathError
-		if errors.As(err, &p) {
-			return nil, err
-		}
-		return nil, &fs.PathError{Op: "read", Path: file, Err: err}
+	if size := (*SizeError)(nil); errors.As(err, &size) {
+		err = &fs.PathError{Op: "read", Path: file, Err: err}
 	}
-	return data, nil
+	return data, err
 }
 
 // ReadAll reads r to its end. If r has more than limit bytes, it returns a [SizeError].
@@ -88,41 +73,13 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// Buffer stores the bytes that are written to it, up to Limit bytes. A write that exceeds the limit is refused
-// with a [SizeError].
-type Buffer struct {
-	Limit int64
-	kept  bytes.Buffer // not embedded: its ReadFrom would read without a limit
-}
-
-func (b *Buffer) Write(p []byte) (int, error) {
-	if int64(b.kept.Len()+len(p)) > b.Limit {
-		return 0, &SizeError{b.Limit}
-	}
-	return b.kept.Write(p)
-}
-
-// Bytes returns the content.
-func (b *Buffer) Bytes() []byte { return b.kept.Bytes() }
-
 // CheckRegular returns an error if a file is not a regular file. The error names the type of the file, such as a pipe.
 func CheckRegular(info fs.FileInfo) error {
-	what := ""
-	switch mode := info.Mode(); {
-	case mode.IsRegular():
+	if info.Mode().IsRegular() {
 		return nil
-	case mode.IsDir():
-		what = "folder"
-	case mode&fs.ModeSymlink != 0:
-		what = "symbolic link"
-	case mode&fs.ModeNamedPipe != 0:
-		what = "pipe"
-	case mode&fs.ModeSocket != 0:
-		what = "socket"
-	default:
-		what = "device"
 	}
-	return fmt.Errorf("it is a %s, not a regular file", what)
+	types := map[fs.FileMode]string{fs.ModeDir: "folder", fs.ModeSymlink: "symbolic link", fs.ModeNamedPipe: "pipe", fs.ModeSocket: "socket"}
+	return fmt.Errorf("it is a %s, not a regular file", cmp.Or(types[info.Mode().Type()], "device"))
 }
 
 // Exists reports whether a file of this name exists.

@@ -63,19 +63,3 @@ func TestReadIsBounded(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestOpenNoFollowRefusesLinks(t *testing.T) {
-	dir := t.TempDir()
-	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link)); err != nil {
-		t.Fatal(err)
-	}
-	if f, _, err := Open(link); err != nil {
-		t.Error(err)
-	} else {
-		f.Close()
-	}
-	if _, _, err := OpenNoFollow(link); err == nil || !strings.Contains(err.Error(), "symbolic link") {
-		t.Error(err)
-	}
-}

@@ -13,7 +13,7 @@ import (
 // DrainOptions contains what a drain may delete. By default a drain deletes only work that the engine
 // creates again on another node.
 type DrainOptions struct {
-	// Allowed contains the [DrainOption.Flag]s of the work that may be deleted permanently.
+	// Allowed contains the [DrainOption.Name]s of the work that may be deleted permanently.
 	Allowed []string
 	// Whole is set if all members are drained, because all nodes go over to another engine. Then no work can move to another
 	// member, and the drain must not wait until it has moved.
@@ -32,26 +32,19 @@ func (o DrainOptions) ForRemoval() DrainOptions {
 	return o
 }
 
-// DrainOption is a kind of work that a drain deletes permanently only if the user allows it with a flag.
+// DrainOption is a kind of work that a drain deletes permanently only if the user allows it with --drain-delete.
 type DrainOption struct {
-	Flag string // of nixbench's commands, without dashes
-	Help string
+	Name string // the value of --drain-delete
+	Help string // which work it is
 }
 
 // DrainError is returned if the drain of one node fails.
-type DrainError struct {
-	Node string
-	Err  error
+type DrainError struct{ failure.About }
+
+// NewDrainError returns a DrainError.
+func NewDrainError(node string, err error) error {
+	return &DrainError{failure.About{Node: node, Text: "drain: " + failure.TextOn(node, err), Err: err}}
 }
-
-func (e *DrainError) Error() string { return failure.Message(e) }
-
-// OnNode implements [failure.OnNode].
-func (e *DrainError) OnNode() (node, text string) {
-	return e.Node, "drain: " + failure.TextOn(e.Node, e.Err)
-}
-
-func (e *DrainError) Unwrap() error { return e.Err }
 
 // DrainChecker is an engine that can predict what a drain deletes, without changing anything.
 type DrainChecker interface {
@@ -77,10 +70,10 @@ type DrainItem struct {
 // Add adds work with the reason: to Deleted if the options o allow the drain to delete the work, and otherwise to Blocked.
 func (c *DrainCheck) Add(o DrainOptions, option DrainOption, work, reason string) {
 	into := &c.Blocked
-	if slices.Contains(o.Allowed, option.Flag) {
+	if slices.Contains(o.Allowed, option.Name) {
 		into = &c.Deleted
 	}
-	*into = append(*into, DrainItem{Work: work, Reason: reason, Option: "--" + option.Flag})
+	*into = append(*into, DrainItem{Work: work, Reason: reason, Option: "--drain-delete " + option.Name})
 }
 
 // BlockedError is returned if a drain would delete work permanently without permission, or would never
@@ -101,23 +94,15 @@ func (e *BlockedError) OnNode() (first, text string) {
 	var lines []string
 	for _, node := range slices.Sorted(maps.Keys(e.Nodes)) {
 		items := e.Nodes[node]
-		for i, item := range items {
-			text := "drain: " + item.Work + " " + item.Reason
-			last := i == maxShownItems && len(items) > maxShownItems+1
-			if last {
-				text = fmt.Sprintf("drain: and %d more; nixbench plan lists them", len(items)-i)
-			}
-			if len(lines) == 0 {
-				first = node
-			} else {
-				text = node + ": " + text
-			}
-			if lines = append(lines, text); last {
-				break
-			}
+		for _, item := range items[:min(len(items), maxShownItems)] {
+			lines = append(lines, node+": drain: "+item.Work+" "+item.Reason)
+		}
+		if more := len(items) - maxShownItems; more > 0 {
+			lines = append(lines, fmt.Sprintf("%s: drain: and %d more; nixbench plan lists them", node, more))
 		}
 	}
-	return first, strings.Join(lines, "\n")
+	first, text, _ = strings.Cut(strings.Join(lines, "\n"), ": ")
+	return first, text
 }
 
 // Kind implements [failure.Classified].

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -90,6 +91,26 @@ type Versioned interface {
 type Change struct {
 	From string `json:"from"`
 	To   string `json:"to"`
+}
+
+// PlanVersions returns the version changes of the given nodes, and the version of each node after the run, both by node. observed
+// contains the running versions of the members. The version in the hive is the setting version of a node; it may be empty.
+func (c Cluster) PlanVersions(nodes []string, observed map[string]string) (changes map[string]Change, after map[string]string, _ error) {
+	changes, after = map[string]Change{}, maps.Clone(observed)
+	for _, m := range c.Members {
+		var s struct{ Version string }
+		if err := m.ReadSettings(&s); err != nil {
+			return nil, nil, err
+		}
+		if s.Version == "" || !slices.Contains(nodes, m.Node) {
+			continue
+		}
+		after[m.Node] = s.Version
+		if from, isMember := observed[m.Node]; isMember && from != s.Version {
+			changes[m.Node] = Change{From: from, To: s.Version}
+		}
+	}
+	return changes, after, nil
 }
 
 // VersionError is returned if the running version cannot be changed to the desired version.

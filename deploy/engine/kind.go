@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"time"
-
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -18,8 +16,6 @@ type Kind struct {
 	// AccessFile is the name of a file in the state folder, to which a command such as nixbench kubeconfig writes the credentials
 	// of the cluster's administrator. nixbench removes the file with the other secrets of the cluster.
 	AccessFile string
-	// Notes returns notes that nixbench status shows about the access file at the given path, which may not exist.
-	Notes func(accessFile string, now time.Time) []string
 	// Usage returns a command with which the user can use the cluster of these members, and its purpose. nixbench
 	// shows it when the cluster has been created.
 	Usage func(members []Member) string

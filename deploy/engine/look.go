@@ -262,10 +262,7 @@ func LookAll(ctx context.Context, e Inspector, nodes []string) []NodeFaults {
 	return slices.DeleteFunc(out, func(n NodeFaults) bool { return n.Err == nil && len(n.Faults) == 0 })
 }
 
-const (
-	maxLooks = 16 // maximum number of nodes that nixbench looks at at the same time
-	maxShown = 4  // number of nodes that a text names; the others usually have the same problem
-)
+const maxLooks = 16 // maximum number of nodes that nixbench looks at at the same time
 
 // LookAt returns a function that looks at the given nodes and at the controllers of an engine (such as its control planes). It
 // returns nil if the engine is no [Inspector].
@@ -294,8 +291,5 @@ func DescribeFaults(e Inspector, nodes []string, all []NodeFaults) (text string,
 		}
 		texts = append(texts, n.Node+": "+strings.Join(parts, "; "))
 	}
-	if more := len(texts) - maxShown; more > 0 {
-		texts = append(texts[:maxShown], fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(texts, "; "), lasts
+	return Abbreviate(texts, "; "), lasts
 }

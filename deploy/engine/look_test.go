@@ -98,7 +98,7 @@ func (e lookingEngine) Look(ctx context.Context, node string) ([]Fault, error) {
 	return e.Cluster.Look(ctx, node, "u.service")
 }
 
-// Waiting for a node is useless if a program of the node or of the only controller does not work. At most four nodes are shown.
+// Waiting for a node is useless if a program of the node or of the only controller does not work. At most six nodes are shown.
 func TestDescribeFaults(t *testing.T) {
 	failed := []Fault{{Unit: "u", State: "is failed", Lasts: true}}
 	for name, test := range map[string]struct {
@@ -113,7 +113,7 @@ func TestDescribeFaults(t *testing.T) {
 		"one of two":        {"a b", []NodeFaults{{"a", failed, nil}}, "a: u is failed", false},
 		"a disk":            {"a", []NodeFaults{{"w", []Fault{{State: "the disk of / is full"}}, nil}}, "w: the disk of / is full", false},
 		"cannot be reached": {"a", []NodeFaults{{"w", nil, failure.On("w", errors.New("no route\nmore"))}}, "w: no route", false},
-		"many":              {"a", []NodeFaults{{"w", failed, nil}, {"w2", failed, nil}, {"w3", failed, nil}, {"w4", failed, nil}, {"w5", failed, nil}}, "w: u is failed; w2: u is failed; w3: u is failed; w4: u is failed; and 1 more", true},
+		"many":              {"a", []NodeFaults{{"w", failed, nil}, {"w2", failed, nil}, {"w3", failed, nil}, {"w4", failed, nil}, {"w5", failed, nil}, {"w6", failed, nil}, {"w7", failed, nil}}, "w: u is failed; w2: u is failed; w3: u is failed; w4: u is failed; w5: u is failed; w6: u is failed; and 1 more", true},
 	} {
 		var c Cluster
 		for _, node := range strings.Fields(test.controllers) {

@@ -30,7 +30,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // AwaitReady waits until probe returns nil, which means that a node works after a change. It reports each new error of probe. If
-// the node does not work within five minutes, AwaitReady returns a [NotReadyError], which contains the log lines that readLog
+// the node does not work within five minutes, AwaitReady returns a [NotReadyError] with the log lines that readLog
 // returns.
 func AwaitReady(ctx context.Context, node string, report Report, probe func(context.Context) error, readLog func(context.Context) string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
@@ -53,34 +53,14 @@ func AwaitReady(ctx context.Context, node string, report Report, probe func(cont
 	}
 	late, stop := context.WithTimeout(context.WithoutCancel(ctx), CommandTimeout)
 	defer stop()
-	return &NotReadyError{Node: node, After: time.Since(begin), Missing: missing, Log: readLog(late)}
+	text := fmt.Sprintf("not ready after %v, so it is not uncordoned: %v\n%s", time.Since(begin).Round(time.Second), missing, readLog(late))
+	return &NotReadyError{failure.About{Node: node, Text: strings.TrimSuffix(text, "\n"), Err: missing, Advice: fmt.Sprintf(
+		"fix the hive and run nixbench apply again, or roll back: nixbench rollback --on %[1]s; to recreate a machine that nixbench has booted: nixbench destroy --on %[1]s, then nixbench apply", node)}}
 }
 
-// NotReadyError is returned if a node does not work in the cluster after a change of the node.
-type NotReadyError struct {
-	Node    string
-	After   time.Duration // the time of the wait
-	Missing error         // why the node is not ready
-	Log     string        // the last log lines of the programs on the node; may be empty
-}
-
-func (e *NotReadyError) Error() string { return failure.Message(e) }
-
-// OnNode implements [failure.OnNode].
-func (e *NotReadyError) OnNode() (node, text string) {
-	text = fmt.Sprintf("not ready after %v, so it is not uncordoned: %v", e.After.Round(time.Second), e.Missing)
-	if e.Log != "" {
-		text += "\n" + e.Log
-	}
-	return e.Node, text
-}
-
-func (e *NotReadyError) Unwrap() error { return e.Missing }
-
-// Hint returns the commands that repair or recreate the node.
-func (e *NotReadyError) Hint() string {
-	return fmt.Sprintf("fix the hive and run nixbench apply again, or roll back: nixbench rollback --on %[1]s; to recreate a machine that nixbench has booted: nixbench destroy --on %[1]s, then nixbench apply", e.Node)
-}
+// NotReadyError is returned if a node does not work in the cluster after a change of the node. The message contains the last log
+// lines of the programs on the node.
+type NotReadyError struct{ failure.About }
 
 // LastLine returns a new error with the last line of err, which contains the cause.
 func LastLine(err error) error {

@@ -7,6 +7,7 @@ package event
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -93,11 +94,28 @@ func (s Sink) Send(e Event) {
 }
 
 // Note sends a message that requires no action of the user.
-func (s Sink) Note(format string, args ...any) {
-	s.Send(Event{Kind: Message, Level: "note", Text: fmt.Sprintf(format, args...)})
+func (s Sink) Note(format string, args ...any) { s.NoteOn("", format, args...) }
+
+// NoteOn is like Note, for a message about a node.
+func (s Sink) NoteOn(node, format string, args ...any) {
+	s.Send(Event{Kind: Message, Level: "note", Node: node, Text: fmt.Sprintf(format, args...)})
 }
 
 // Warn sends a warning, a message about something that the user should change.
-func (s Sink) Warn(format string, args ...any) {
-	s.Send(Event{Kind: Message, Level: "warning", Text: fmt.Sprintf(format, args...)})
+func (s Sink) Warn(format string, args ...any) { s.WarnOn("", format, args...) }
+
+// WarnOn is like Warn, for a message about a node.
+func (s Sink) WarnOn(node, format string, args ...any) {
+	s.Send(Event{Kind: Message, Level: "warning", Node: node, Text: fmt.Sprintf(format, args...)})
+}
+
+// Count returns a number with its noun: `1 node`, `3 nodes` or `2 processes`.
+func Count(n int, noun string) string {
+	switch {
+	case n == 1:
+		return "1 " + noun
+	case strings.HasSuffix(noun, "s"):
+		noun += "e"
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -147,7 +148,7 @@ func TestStepsOfCheck(t *testing.T) {
 		t.Error(diff)
 	}
 	var b strings.Builder
-	if err := r.Write(&b, 80); err != nil || !strings.Contains(b.String(), "check: the API answers 2.0s → system pods run 3.0s\n") {
+	if err := r.Write(&b); err != nil || !regexp.MustCompile(`check +5.0s\n +the API answers +2.0s\n +system pods run +3.0s\n`).MatchString(b.String()) {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
 }
@@ -215,37 +216,32 @@ func TestGolden(t *testing.T) {
 		"apply": apply, "killed": killed, "thousand": explainEvents(thousand()), "empty": explainEvents(nil),
 		"build": explainEvents(script("0 0.3 survey", "0.3 1.5 evaluate", "1.5 1.51 build")),
 	} {
-		for _, width := range []int{80, 50} {
-			var b bytes.Buffer
-			if err := r.Write(&b, width); err != nil {
+		var b bytes.Buffer
+		if err := r.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		checkWidth(t, b.String())
+		file := filepath.Join("testdata", name+".txt")
+		if *update {
+			if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			checkWidth(t, b.String(), width)
-			if width == 50 && name != "apply" {
-				continue
-			}
-			file := filepath.Join("testdata", fmt.Sprintf("%s-%d.txt", name, width))
-			if *update {
-				if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), b.String()); diff != "" {
-				t.Errorf("%s: %s", file, diff)
-			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), b.String()); diff != "" {
+			t.Errorf("%s: %s", file, diff)
 		}
 	}
 }
 
-func checkWidth(t *testing.T, text string, width int) {
+func checkWidth(t *testing.T, text string) {
 	t.Helper()
 	for line := range strings.SplitSeq(text, "\n") {
-		if n := utf8.RuneCountInString(line); n > width {
-			t.Errorf("%d columns, not %d: %q", n, width, line)
+		if n := utf8.RuneCountInString(line); n > 80 {
+			t.Errorf("%d columns: %q", n, line)
 		}
 	}
 }
@@ -260,10 +256,6 @@ func TestJSON(t *testing.T) {
 		`"critical":[{"phase":"build","start":0,"took":1.5},{"phase":"copy","node":"a","start":1.5,"took":0.5}],"other":0}`
 	if string(data) != want {
 		t.Errorf("%s\nwant %s", data, want)
-	}
-	var back Report
-	if err := json.Unmarshal(data, &back); err != nil || back.Total != Seconds(2*time.Second) {
-		t.Error(back.Total, err)
 	}
 }
 
@@ -312,10 +304,10 @@ func TestAnyEvents(t *testing.T) {
 			t.Fatalf("seed %d: path %s + other %s ≠ %s", seed, sum, r.Other, r.Total)
 		}
 		var b bytes.Buffer
-		if err := r.Write(&b, 40+int(seed%80)); err != nil {
+		if err := r.Write(&b); err != nil {
 			t.Fatal(err)
 		}
-		checkWidth(t, b.String(), 40+int(seed%80))
+		checkWidth(t, b.String())
 	}
 }
 
@@ -327,7 +319,7 @@ func TestExplainRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Unlock()
-	rec, err := runs.Record(l, runs.Info{})
+	rec, err := runs.Record(l, runs.Run{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +376,7 @@ func TestOverlapOfBootAndEvaluation(t *testing.T) {
 		t.Errorf("%+v", r.Overlap)
 	}
 	var b strings.Builder
-	if err := r.Write(&b, 80); err != nil || !strings.Contains(b.String(), "images and boot 9.0s, evaluation and build 5.0s: together 9.0s") {
+	if err := r.Write(&b); err != nil || !strings.Contains(b.String(), "images and boot 9.0s, evaluation and build 5.0s: together 9.0s") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
 	for _, s := range r.Critical { // the machines of a phase are more specific than the phase

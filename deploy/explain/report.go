@@ -68,16 +68,6 @@ type Seconds time.Duration
 // MarshalJSON implements [json.Marshaler].
 func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
 
-// UnmarshalJSON implements [json.Unmarshaler].
-func (s *Seconds) UnmarshalJSON(data []byte) error {
-	var f float64
-	if err := json.Unmarshal(data, &f); err != nil {
-		return err
-	}
-	*s = Seconds(f * float64(time.Second))
-	return nil
-}
-
 func (s Seconds) String() string {
 	d := time.Duration(s)
 	if d < time.Minute-50*time.Millisecond {

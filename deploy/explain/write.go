@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/state/runs"
@@ -14,9 +15,9 @@ import (
 
 const (
 	maxShownNodes = 20 // maximum number of rows for nodes; one more line contains the number of hidden nodes
-	maxShownSteps = 12 // number of the longest steps of the critical path that are shown by name; more if several took the same time
+	maxShownSteps = 12 // number of the longest steps of the critical path that are shown; more if several took the same time
 	maxName       = 20 // columns for the name of a node
-	timeWidth     = 8  // columns for a time
+	barWidth      = 48
 )
 
 // shades are the characters for the phases in the bar of a node, in the order of the legend.
@@ -25,65 +26,50 @@ var shades = []struct {
 	shade rune
 }{
 	{event.Boot, '▄'}, {event.Connect, '·'}, {event.Copy, '▒'}, {event.Keys, '▪'}, {event.Activate, '█'}, {event.Confirm, '▓'}, {event.Check, '░'}, {event.Remove, '×'},
+	{"", '▬'}, // every other phase
 }
 
-// shadeOf returns the character for a phase, and the position of the phase in the legend. Phases that are not in shades come first.
-func shadeOf(p event.Phase) (shade rune, position int) {
+// shadeOf returns the index in shades of a phase.
+func shadeOf(p event.Phase) int {
 	for i, s := range shades {
 		if s.phase == p {
-			return s.shade, i
+			return i
 		}
 	}
-	return '▬', -1
+	return len(shades) - 1
 }
 
-// Write writes the report as text in lines of at most width columns. The width 0 means 80. A smaller
-// width than 40 means 40.
-func (r Report) Write(w io.Writer, width int) error {
-	if width <= 0 {
-		width = 80
-	}
-	width = max(width, 40)
+// Write writes the report as text, in lines of at most 80 columns.
+func (r Report) Write(w io.Writer) error {
 	var b bytes.Buffer
-	r.writeHeader(&b, width)
+	r.writeHeader(&b)
+	for _, s := range r.Phases {
+		r.writeRow(&b, string(s.Phase), []Span{s}, s.Took, func(Span) rune { return '█' })
+	}
 	nodes, more := r.SelectNodes(maxShownNodes)
-	label := len("evaluate")
-	for _, s := range r.Phases {
-		label = max(label, len(s.Phase))
-	}
-	for _, n := range nodes {
-		label = max(label, min(len([]rune(n.Node)), maxName))
-	}
-	c := chart{total: r.Total, label: label, bar: width - label - 2 - timeWidth - 2}
-	b.WriteString("\n")
-	for _, s := range r.Phases {
-		c.writeRow(&b, string(s.Phase), []Span{s}, s.Took, func(Span) rune { return '█' })
-	}
-	if len(nodes) > 0 {
-		if len(r.Phases) > 0 {
-			b.WriteString("\n")
-		}
-		for _, n := range nodes {
-			c.writeRow(&b, n.Node, n.Spans, n.Busy, func(s Span) rune { shade, _ := shadeOf(s.Phase); return shade })
-		}
-		if more > 0 {
-			fmt.Fprintf(&b, "… and %d more nodes\n", more)
-		}
-		b.WriteString(wrapParts("", describeShades(nodes), "  ", width))
-	}
-	if len(r.Critical) > 0 {
+	if len(nodes) > 0 && len(r.Phases) > 0 {
 		b.WriteString("\n")
-		b.WriteString(wrapParts("critical path: ", r.describePath(), " → ", width))
-		for _, s := range r.Critical {
-			if steps := describeSteps(s); len(steps) > 0 {
-				b.WriteString(wrapParts(string(s.Phase)+": ", steps, " → ", width))
-			}
-		}
-		if o := r.Overlap; o != nil {
-			fmt.Fprintf(&b, "images and boot %s, evaluation and build %s: together %s\n", o.Boot, o.Evaluate, o.Wall)
-		}
-		fmt.Fprintf(&b, "our own time: %s (%.0f %%)\n", r.Other, 100*float64(r.Other)/float64(r.Total))
 	}
+	used := map[int]bool{}
+	for _, n := range nodes {
+		r.writeRow(&b, n.Node, n.Spans, n.Busy, func(s Span) rune { return shades[shadeOf(s.Phase)].shade })
+		for _, s := range n.Spans {
+			used[shadeOf(s.Phase)] = true
+		}
+	}
+	if more > 0 {
+		fmt.Fprintf(&b, "… and %d more nodes\n", more)
+	}
+	var legend []string
+	for i, s := range shades {
+		if used[i] {
+			legend = append(legend, fmt.Sprintf("%c %s", s.shade, cmp.Or(s.phase, "other")))
+		}
+	}
+	if len(legend) > 0 {
+		fmt.Fprintln(&b, strings.Join(legend, "  "))
+	}
+	r.writePath(&b)
 	if r.Damaged > 0 {
 		fmt.Fprintf(&b, "lines of the record that are damaged: %d\n", r.Damaged)
 	}
@@ -92,27 +78,21 @@ func (r Report) Write(w io.Writer, width int) error {
 }
 
 // writeHeader writes the line above the chart: the run, its status, the number of nodes, and the duration.
-func (r Report) writeHeader(b *bytes.Buffer, width int) {
-	parts := []string{}
+func (r Report) writeHeader(b *bytes.Buffer) {
+	var parts []string
 	if r.Run != "" {
 		parts = append(parts, r.Run)
 	}
-	switch r.Status {
-	case "", runs.StatusDone:
-	default:
+	if r.Status != "" && r.Status != runs.StatusDone {
 		parts = append(parts, string(r.Status))
 	}
-	switch len(r.Nodes) {
-	case 0:
-	case 1:
-		parts = append(parts, "1 node")
-	default:
-		parts = append(parts, fmt.Sprintf("%d nodes", len(r.Nodes)))
+	if n := len(r.Nodes); n > 0 {
+		parts = append(parts, event.Count(n, "node"))
 	}
 	if len(r.Phases)+len(r.Nodes) == 0 {
 		parts = append(parts, "no phases are recorded")
 	}
-	b.WriteString(wrapParts("", append(parts, r.Total.String()), "   ", width))
+	fmt.Fprintf(b, "%s\n\n", strings.Join(append(parts, r.Total.String()), "   "))
 }
 
 // SelectNodes returns at most n nodes, in the order of r.Nodes, and the number of nodes that were not
@@ -148,138 +128,68 @@ func (r Report) SelectNodes(n int) (nodes []Node, more int) {
 	return nodes, len(r.Nodes) - n
 }
 
-// chart writes rows of bars with a common time axis.
-type chart struct {
-	total      Seconds
-	label, bar int
-}
-
-// writeRow writes a row of the chart: the name who, the spans as a bar, and the time took. Each character
+// writeRow writes a row of the chart: a name, the spans as a bar, and the time took. Each character
 // of the bar stands for a part of the run's time, and shows the span that was running for most of this part.
-func (c chart) writeRow(b *bytes.Buffer, who string, spans []Span, took Seconds, shade func(Span) rune) {
-	cells := []rune(strings.Repeat(" ", c.bar))
-	most := make([]float64, c.bar)
+func (r Report) writeRow(b *bytes.Buffer, name string, spans []Span, took Seconds, shade func(Span) rune) {
+	cells := []rune(strings.Repeat(" ", barWidth))
+	most := make([]float64, barWidth)
 	mark := ""
 	for _, s := range spans {
 		switch {
 		case s.Failed:
 			mark = " ✗"
-		case s.Unfinished && s.end() == c.total && mark == "":
+		case s.Unfinished && s.end() == r.Total && mark == "":
 			mark = " …"
 		}
-		if c.total <= 0 {
-			continue
-		}
-		scale := float64(c.bar) / float64(c.total)
+		scale := barWidth / float64(max(r.Total, 1))
 		from, to := float64(s.Start)*scale, float64(s.end())*scale
-		for i := int(from); i < c.bar && (float64(i) < to || i == int(from)); i++ {
+		for i := int(from); i < barWidth && (float64(i) < to || i == int(from)); i++ {
 			part := min(to, float64(i+1)) - max(from, float64(i))
 			if cells[i] == ' ' || part > most[i] {
 				cells[i], most[i] = shade(s), part
 			}
 		}
 	}
-	fmt.Fprintf(b, "%s  %s%*s%s\n", padOrCut(who, c.label), string(cells), timeWidth, took, mark)
+	fmt.Fprintf(b, "%s  %s%8s%s\n", padOrCut(name, maxName), string(cells), took, mark)
 }
 
 // padOrCut adds spaces to s or cuts s, so that the result has exactly n columns.
 func padOrCut(s string, n int) string {
-	r := []rune(s)
-	if len(r) > n {
-		r = append(r[:n-1:n-1], '…')
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-1]) + "…"
 	}
-	return string(r) + strings.Repeat(" ", n-len(r))
+	return fmt.Sprintf("%-*s", n, s)
 }
 
-// describeShades returns the legend of the chart: the character and the name of each phase of the nodes.
-func describeShades(nodes []Node) []string {
-	var phases []event.Phase
-	for _, n := range nodes {
-		for _, s := range n.Spans {
-			if !slices.Contains(phases, s.Phase) {
-				phases = append(phases, s.Phase)
+// writePath writes the critical path: a line for each of the longest steps, and one for all others. The conditions of a check follow
+// its line.
+func (r Report) writePath(b *bytes.Buffer) {
+	if len(r.Critical) == 0 {
+		return
+	}
+	line := func(name string, took Seconds) { fmt.Fprintf(b, "  %s%8s\n", padOrCut(name, maxName+barWidth), took) }
+	b.WriteString("\ncritical path\n")
+	longest := slices.SortedFunc(slices.Values(r.Critical), func(a, b Span) int { return cmp.Compare(b.Took, a.Took) })
+	shortest := longest[min(len(longest), maxShownSteps)-1].Took // a step that took less time is not shown
+	shorter, sum := 0, Seconds(0)
+	for _, s := range r.Critical {
+		if s.Took < shortest {
+			shorter++
+			sum += s.Took
+			continue
+		}
+		line(strings.TrimPrefix(s.Node+" ", " ")+string(s.Phase), s.Took)
+		for _, step := range s.Steps {
+			if step.Took >= Seconds(50*time.Millisecond) {
+				line("  "+step.Name, step.Took)
 			}
 		}
 	}
-	slices.SortStableFunc(phases, func(a, b event.Phase) int {
-		_, first := shadeOf(a)
-		_, second := shadeOf(b)
-		return first - second
-	})
-	var out []string
-	for _, p := range phases {
-		shade, _ := shadeOf(p)
-		out = append(out, fmt.Sprintf("%c %s", shade, p))
+	if shorter > 0 {
+		line(fmt.Sprintf("%d shorter steps", shorter), sum)
 	}
-	return out
-}
-
-// describePath returns the steps of the critical path as texts. In a long path, the shorter steps between
-// two long steps are replaced by their number and their total time.
-func (r Report) describePath() []string {
-	var shortest Seconds // a step that took less than this time is not shown by name
-	if len(r.Critical) > maxShownSteps {
-		longest := slices.SortedFunc(slices.Values(r.Critical), func(a, b Span) int { return cmp.Compare(b.Took, a.Took) })
-		shortest = longest[maxShownSteps-1].Took
+	line("nixbench itself", r.Other)
+	if o := r.Overlap; o != nil {
+		fmt.Fprintf(b, "images and boot %s, evaluation and build %s: together %s\n", o.Boot, o.Evaluate, o.Wall)
 	}
-	var out []string
-	node := ""
-	for i := 0; i < len(r.Critical); i++ {
-		s, next := r.Critical[i], i+1
-		sum := s.Took
-		for ; s.Took < shortest && next < len(r.Critical) && r.Critical[next].Took < shortest; next++ {
-			sum += r.Critical[next].Took
-		}
-		if n := next - i; n > 1 {
-			out = append(out, fmt.Sprintf("… %d shorter %s", n, sum))
-			node = "" // the text of the next step names the node again
-			i = next - 1
-			continue
-		}
-		text := string(s.Phase)
-		if s.Node != "" && s.Node != node {
-			text = padOrCut(s.Node, min(len([]rune(s.Node)), maxName)) + " " + text
-		}
-		out = append(out, text+" "+s.Took.String())
-		node = s.Node
-	}
-	return out
-}
-
-// describeSteps returns the steps of a span as texts. It leaves out steps that took no time.
-func describeSteps(s Span) []string {
-	var out []string
-	for _, step := range s.Steps {
-		if took := step.Took.String(); took != "0.0s" {
-			out = append(out, step.Name+" "+took)
-		}
-	}
-	return out
-}
-
-// wrapParts joins head and the parts, separated by sep, in lines of at most width columns. It indents all
-// lines after the first one.
-func wrapParts(head string, parts []string, sep string, width int) string {
-	var b strings.Builder
-	b.WriteString(head)
-	column := len([]rune(head))
-	for i, p := range parts {
-		if i > 0 {
-			b.WriteString(sep)
-			column += len([]rune(sep))
-		}
-		after := 0
-		if i < len(parts)-1 {
-			after = len([]rune(strings.TrimRight(sep, " ")))
-		}
-		if i > 0 && column+len([]rune(p))+after > width {
-			s := strings.TrimRight(b.String(), " ")
-			b.Reset()
-			b.WriteString(s + "\n  ")
-			column = 2
-		}
-		b.WriteString(p)
-		column += len([]rune(p))
-	}
-	return strings.TrimRight(b.String(), " ") + "\n"
 }

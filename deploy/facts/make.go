@@ -2,6 +2,7 @@ package facts
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -16,16 +17,10 @@ type Machine struct {
 	HostKey string
 }
 
-// EndpointError means that no address is found for cluster.endpoint of the hive.
-type EndpointError struct{ Text, Fix string }
-
-func (e *EndpointError) Error() string { return "cluster.endpoint: " + e.Text }
-
-// Kind implements [failure.Classified].
-func (e *EndpointError) Kind() failure.Kind { return failure.Provision }
-
-// Hint returns a text for the user: how to fix the error.
-func (e *EndpointError) Hint() string { return e.Fix }
+// newEndpointError returns the error for a cluster.endpoint of the hive for which no address is found. fix says how to fix it.
+func newEndpointError(text, fix string) error {
+	return failure.WithHint(failure.WithKind(failure.Provision, errors.New("cluster.endpoint: "+text)), fix)
+}
 
 // Make returns the facts of a hive. They contain the nodes of roles whose machines have an address, and the nodes whose
 // deployment.targetHost is an address. The same arguments always give the same facts.
@@ -85,22 +80,22 @@ func makeEndpoint(hive *nixeval.Hive, r *Runtime) (*Endpoint, error) {
 	case e == nil:
 		return nil, nil
 	case e.Address != nil && e.Role != nil:
-		return nil, &EndpointError{"it has both a role and an address", "keep one of them"}
+		return nil, newEndpointError("it has both a role and an address", "keep one of them")
 	case e.Address != nil:
 		a, err := netip.ParseAddr(*e.Address)
 		if err != nil {
-			return nil, &EndpointError{fmt.Sprintf("%q is no address", *e.Address), "an IP address, such as 192.168.222.5"}
+			return nil, newEndpointError(fmt.Sprintf("%q is no address", *e.Address), "an IP address, such as 192.168.222.5")
 		}
 		return &Endpoint{Address: a, Port: e.Port}, nil
 	case e.Role == nil:
-		return nil, &EndpointError{"it has neither a role nor an address", "cluster.endpoint.role = \"…\" means that role's first node"}
+		return nil, newEndpointError("it has neither a role nor an address", "cluster.endpoint.role = \"…\" means that role's first node")
 	}
 	role, ok := hive.Roles[*e.Role]
 	if !ok {
-		return nil, &EndpointError{fmt.Sprintf("there is no role %s", *e.Role), "name one of the hive's roles"}
+		return nil, newEndpointError(fmt.Sprintf("there is no role %s", *e.Role), "name one of the hive's roles")
 	}
 	if role.Count == 0 {
-		return nil, &EndpointError{fmt.Sprintf("role %s has no node", *e.Role), fmt.Sprintf("roles.%s.count must be 1 or more", *e.Role)}
+		return nil, newEndpointError(fmt.Sprintf("role %s has no node", *e.Role), fmt.Sprintf("roles.%s.count must be 1 or more", *e.Role))
 	}
 	if n, ok := r.Nodes[*e.Role+"-1"]; ok {
 		return &Endpoint{Address: n.Address, Port: e.Port}, nil

@@ -2,12 +2,12 @@ package facts
 
 import (
 	"bytes"
-	"errors"
 	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -117,8 +117,7 @@ func TestEndpoints(t *testing.T) {
 		h := someHive()
 		h.Cluster.Endpoint = c.endpoint
 		_, err := Make(h, nil)
-		var bad *EndpointError
-		if !errors.As(err, &bad) || bad.Fix == "" || !bytes.Contains([]byte(err.Error()), []byte(c.want)) {
+		if failure.KindOf(err) != failure.Provision || failure.Hint(err) == "" || !bytes.Contains([]byte(err.Error()), []byte(c.want)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

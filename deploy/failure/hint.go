@@ -5,19 +5,25 @@ func Hint(err error) string {
 	if e, ok := err.(interface{ Hint() string }); ok && e.Hint() != "" {
 		return e.Hint()
 	}
-	switch e := err.(type) {
-	case interface{ Unwrap() []error }:
-		for _, cause := range e.Unwrap() {
-			if hint := Hint(cause); hint != "" {
-				return hint
-			}
-		}
-	case interface{ Unwrap() error }:
-		if cause := e.Unwrap(); cause != nil {
-			return Hint(cause)
+	for _, cause := range causes(err) {
+		if hint := Hint(cause); hint != "" {
+			return hint
 		}
 	}
 	return ""
+}
+
+// causes returns the errors that err wraps or joins.
+func causes(err error) []error {
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		return e.Unwrap()
+	case interface{ Unwrap() error }:
+		if cause := e.Unwrap(); cause != nil {
+			return []error{cause}
+		}
+	}
+	return nil
 }
 
 // WithHint returns an error with the message of err and the given hint. Unless the hint is empty, it hides the hints of

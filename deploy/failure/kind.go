@@ -10,7 +10,6 @@ const (
 	Interrupted Kind = iota // the user interrupted the command
 	Declined                // the user answered a question with no, and nothing was done
 	Usage                   // the command line does not fit the command or the hive
-	Environment             // nixbench cannot use a folder of this computer that every command needs
 	Evaluation              // Nix cannot evaluate a node or a role of the hive
 	Build                   // a derivation cannot be built
 	Outdated                // the hive, a node or a machine has changed since the plan was made
@@ -50,10 +49,6 @@ type classified struct {
 func (e *classified) Kind() Kind    { return e.kind }
 func (e *classified) Unwrap() error { return e.error }
 
-// hidesUnreachable reports whether an error of kind k already explains why a node is unreachable. If it does, KindOf
-// ignores causes of the kind Unreachable.
-func (k Kind) hidesUnreachable() bool { return k == Cluster || k == Lost }
-
 // KindOf returns the smallest kind of err and its causes; Internal if none of them has a kind. A cause of the kind
 // Unreachable does not count if an error of the kind Cluster or Lost wraps it.
 func KindOf(err error) Kind { return findKind(err, false) }
@@ -64,19 +59,12 @@ func findKind(err error, unreachableHidden bool) Kind {
 	if e, ok := err.(Classified); ok {
 		kind = e.Kind()
 	}
-	unreachableHidden = unreachableHidden || kind.hidesUnreachable()
+	unreachableHidden = unreachableHidden || kind == Cluster || kind == Lost // these already explain why a node is unreachable
 	if kind == Unreachable && unreachableHidden {
 		kind = Internal
 	}
-	switch e := err.(type) {
-	case interface{ Unwrap() []error }:
-		for _, cause := range e.Unwrap() {
-			kind = min(kind, findKind(cause, unreachableHidden))
-		}
-	case interface{ Unwrap() error }:
-		if cause := e.Unwrap(); cause != nil {
-			kind = min(kind, findKind(cause, unreachableHidden))
-		}
+	for _, cause := range causes(err) {
+		kind = min(kind, findKind(cause, unreachableHidden))
 	}
 	return kind
 }

@@ -13,17 +13,25 @@ func On(node string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &nodeError{node, err}
+	return &About{Node: node, Text: TextOn(node, err), Err: err}
 }
 
-type nodeError struct {
-	node string
-	err  error
+// About is an error about a node. Error types embed it, and add a kind or fields that their callers need.
+type About struct {
+	Node, Text string // the message is "Node: Text"
+	Advice     string // what the user can do; may be empty
+	Err        error  // the cause; may be nil
 }
 
-func (e *nodeError) Error() string               { return Message(e) }
-func (e *nodeError) Unwrap() error               { return e.err }
-func (e *nodeError) OnNode() (node, text string) { return e.node, TextOn(e.node, e.err) }
+func (e *About) Error() string { return e.Node + ": " + e.Text }
+
+// OnNode implements [OnNode].
+func (e *About) OnNode() (node, text string) { return e.Node, e.Text }
+
+// Hint returns what the user can do.
+func (e *About) Hint() string { return e.Advice }
+
+func (e *About) Unwrap() error { return e.Err }
 
 // Message returns the message of an error about a node. The method Error of such an error calls it.
 func Message(e OnNode) string {
@@ -41,22 +49,10 @@ func TextOn(node string, err error) string {
 		}
 		return err.Error()
 	}
-	if cause := firstCause(err); cause != nil {
-		if rest, ok := strings.CutPrefix(err.Error(), cause.Error()); ok {
-			return TextOn(node, cause) + rest
+	if all := causes(err); len(all) > 0 {
+		if rest, ok := strings.CutPrefix(err.Error(), all[0].Error()); ok {
+			return TextOn(node, all[0]) + rest
 		}
 	}
 	return err.Error()
-}
-
-func firstCause(err error) error {
-	switch e := err.(type) {
-	case interface{ Unwrap() []error }:
-		if causes := e.Unwrap(); len(causes) > 0 {
-			return causes[0]
-		}
-	case interface{ Unwrap() error }:
-		return e.Unwrap()
-	}
-	return nil
 }

@@ -63,6 +63,18 @@ func New(hive *nixeval.Hive, o Options) *Fleet {
 	return &Fleet{hive: hive, options: o, resolving: make(chan struct{}, 2*runtime.NumCPU()), hosts: map[string]*remote.Host{}}
 }
 
+// NewLocal returns a fleet of one node, which is this computer. Commands run as the current user. If escalation is set (such as
+// sudo), this command runs them as root.
+func NewLocal(hive *nixeval.Hive, n nixeval.Node, escalation []string, o remote.Options) (*Fleet, error) {
+	h, err := remote.NewLocal(n.Name, escalation, o)
+	if err != nil {
+		return nil, err
+	}
+	f := New(hive, Options{Options: o})
+	f.hosts[n.Name] = h
+	return f, nil
+}
+
 // Host returns the connection to a node. It logs in to the node when the connection is first used.
 func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) {
 	f.mu.Lock()
@@ -134,7 +146,7 @@ func (f *Fleet) Target(n nixeval.Node) (sshconfig.Target, error) {
 		return f.bootedTarget(n, d)
 	}
 	if len(d.TargetHosts) == 0 {
-		return sshconfig.Target{}, &NoHostError{Node: n}
+		return sshconfig.Target{}, NewNoHostError(n, false)
 	}
 	var config []string
 	if f.options.SSHConfig != "" {
@@ -172,9 +184,9 @@ func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (sshconfig.Ta
 	case err != nil:
 		return sshconfig.Target{}, failure.On(n.Name, err)
 	case m.Created == nil:
-		return sshconfig.Target{}, &NoHostError{Node: n}
+		return sshconfig.Target{}, NewNoHostError(n, false)
 	case !m.Address.IsValid():
-		return sshconfig.Target{}, &NoHostError{Node: n, Booted: true}
+		return sshconfig.Target{}, NewNoHostError(n, true)
 	}
 	user := "root"
 	if d.TargetUser != nil {

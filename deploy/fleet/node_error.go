@@ -34,37 +34,20 @@ func (e *NodeError) Kind() failure.Kind {
 	return failure.Activation
 }
 
-// NoHostError means that no address of a node is known.
-type NoHostError struct {
-	Node   nixeval.Node
-	Booted bool // the node's machine was created
-}
-
-// Hint returns a text for the user: how to fix the error.
-func (e *NoHostError) Hint() string {
-	if e.Node.Role != "" {
-		return "nixbench apply boots it, or discovers its address"
-	}
-	return ""
-}
-
-func (e *NoHostError) Error() string { return failure.Message(e) }
-
-// OnNode implements [failure.OnNode].
-func (e *NoHostError) OnNode() (node, text string) {
+// NewNoHostError returns the error that no address of a node is known. booted says whether the node's machine was created.
+func NewNoHostError(n nixeval.Node, booted bool) error {
+	text, hint := "deployment.targetHost is null, so it can only be deployed locally, with apply-local", ""
 	switch {
-	case e.Booted:
+	case booted:
 		text = "the address of its machine is not known yet"
-	case e.Node.Role != "":
+	case n.Role != "":
 		text = "its machine has not been booted yet, so it has no address"
-	default:
-		text = "deployment.targetHost is null, so it can only be deployed locally, with apply-local"
 	}
-	return e.Node.Name, text
+	if n.Role != "" {
+		hint = "nixbench apply boots it, or discovers its address"
+	}
+	return failure.WithHint(failure.WithKind(failure.Unreachable, failure.On(n.Name, errors.New(text))), hint)
 }
-
-// Kind implements [failure.Classified].
-func (e *NoHostError) Kind() failure.Kind { return failure.Unreachable }
 
 // Brief returns the first line of an error, without the name of the node: the caller prints the name in front of the line.
 func Brief(node string, err error) string {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -18,11 +17,7 @@ const maxAnswer = 32 << 20
 
 // Run runs a command as root on the named node of the fleet.
 func (f *Fleet) Run(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
-	h, err := f.Host(ctx, f.nodeByName(node))
-	if err != nil {
-		return nil, err
-	}
-	conn, err := h.Conn(ctx)
+	conn, err := f.connect(ctx, node)
 	if err != nil {
 		return nil, err
 	}
@@ -32,17 +27,12 @@ func (f *Fleet) Run(ctx context.Context, node string, stdin io.Reader, argv ...s
 	return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true, MaxOutput: maxAnswer})
 }
 
-// RoundTrip measures how long the SSH server of the named node takes to answer a request.
-func (f *Fleet) RoundTrip(ctx context.Context, node string) (time.Duration, error) {
+func (f *Fleet) connect(ctx context.Context, node string) (*remote.Conn, error) {
 	h, err := f.Host(ctx, f.nodeByName(node))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	conn, err := h.Conn(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return conn.RoundTrip(ctx)
+	return h.Conn(ctx)
 }
 
 // programOf returns the name of the program in argv, for messages. For `env NAME=VALUE PROGRAM …` it returns PROGRAM and not env.

@@ -2,9 +2,8 @@ package inspect
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
@@ -23,27 +22,31 @@ type Figures struct {
 	DiskUsed       int64    `json:"diskUsed"`
 }
 
-// figuresScript prints the figures of a node. It reads the processor time of the node's control group, because /proc/stat in a
-// container contains the processor time of the host.
+// figuresScript prints the figures of a node as JSON. It reads the processor time of the node's control group, because /proc/stat in
+// a container contains the processor time of the host.
 const figuresScript = `
-busy() {
+busy() { # the processor time in µs, if it is known, and the uptime in 1/100 s
   read -r now _ </proc/uptime
   if [ -r /sys/fs/cgroup/cpu.stat ]; then
-    while read -r name value; do [ "$name" != usage_usec ] || echo "busy $now $value"; done </sys/fs/cgroup/cpu.stat
+    while read -r name value; do [ "$name" != usage_usec ] || echo "$value ${now%.*}${now#*.}"; done </sys/fs/cgroup/cpu.stat
   elif read -r value </sys/fs/cgroup/cpuacct/cpuacct.usage; then
-    echo "busy $now $((value / 1000))"
+    echo "$((value / 1000)) ${now%.*}${now#*.}"
   fi
 } 2>/dev/null
-busy
-echo "processors $(nproc)"
-while read -r name value _; do
-  case $name in MemTotal: | MemAvailable:) echo "$name $value" ;; esac
-done </proc/meminfo
-df -Pk / /nix/store 2>/dev/null | while read -r _ size used free _; do
-  case $size in *[!0-9]*) ;; *) echo "disk $((used + free)) $used" ;; esac
-done
+set -- $(busy)
 sleep 0.5
-busy
+set -- "$@" $(busy)
+[ $# != 4 ] || used=$((($3 - $1) / ($4 - $2) / 10)) # thousandths of a processor
+while read -r name value _; do
+  case $name in MemTotal:) memory=$value ;; MemAvailable:) available=$value ;; esac
+done </proc/meminfo
+set -- $(df -Pk / /nix/store 2>/dev/null | while read -r _ _ used free _; do
+  case $used in *[!0-9]*) ;; *) echo "$((used * 1000 / (used + free + 1))) $used $free" ;; esac
+done | sort -n | tail -n 1)
+printf '{"processors": %d, "memory": %d, "memoryUsed": %d, "disk": %d, "diskUsed": %d' \
+  "$(nproc)" $((memory << 10)) $(((memory - available) << 10)) $(((${2:-0} + ${3:-0}) << 10)) $((${2:-0} << 10))
+[ -z "$used" ] || printf ', "processorsUsed": %d.%03d' $((used / 1000)) $((used % 1000))
+echo '}'
 `
 
 // ReadFigures returns the figures of nodes, by node name. It runs one command on each node, for half a second. A node
@@ -71,45 +74,10 @@ const maxFigures = 64 << 10
 
 // parseFigures parses the output of figuresScript.
 func parseFigures(text string) (*Figures, error) {
-	text = text[:min(len(text), maxFigures)]
 	var out Figures
-	var busy, uptime []float64
-	var available int64
-	for line := range strings.Lines(text) {
-		words := strings.Fields(line)
-		if len(words) < 2 {
-			continue
-		}
-		values := make([]float64, len(words)-1)
-		for i, word := range words[1:] {
-			value, err := strconv.ParseFloat(word, 64)
-			if err != nil || !(value >= 0 && value < 1e15) { // also not NaN, which JSON does not have
-				return nil, fmt.Errorf("the node's figures contain %.200q", line)
-			}
-			values[i] = value
-		}
-		switch {
-		case words[0] == "busy" && len(values) == 2:
-			uptime, busy = append(uptime, values[0]), append(busy, values[1])
-		case words[0] == "processors":
-			out.Processors = int(values[0])
-		case words[0] == "MemTotal:":
-			out.Memory = int64(values[0]) << 10
-		case words[0] == "MemAvailable:":
-			available = int64(values[0]) << 10
-		case words[0] == "disk" && len(values) == 2 && values[0] > 0:
-			if size, used := int64(values[0])<<10, int64(values[1])<<10; out.Disk == 0 || float64(used)/float64(size) > float64(out.DiskUsed)/float64(out.Disk) {
-				out.Disk, out.DiskUsed = size, used
-			}
-		}
-	}
-	if out.Processors == 0 || out.Memory == 0 {
-		return nil, fmt.Errorf("the node's figures are incomplete: %.200q", text)
-	}
-	out.MemoryUsed = max(0, out.Memory-available)
-	if len(busy) == 2 && uptime[1] > uptime[0] {
-		used := max(0, (busy[1]-busy[0])/1e6/(uptime[1]-uptime[0]))
-		out.ProcessorsUsed = &used
+	err := json.Unmarshal([]byte(text[:min(len(text), maxFigures)]), &out)
+	if err != nil || out.Processors < 1 || out.Memory < 1 || min(out.MemoryUsed, out.Disk, out.DiskUsed) < 0 {
+		return nil, fmt.Errorf("the node's figures are invalid: %.200q", text)
 	}
 	return &out, nil
 }

@@ -7,17 +7,17 @@ import (
 )
 
 func TestParseFigures(t *testing.T) {
-	f, err := parseFigures("busy 100.00 5000000\nprocessors 4\nMemTotal: 4096\nMemAvailable: 1024\ndisk 1000 250\ndisk 1000 500\nbusy 100.50 5750000\n")
+	f, err := parseFigures(`{"processors": 4, "memory": 4096, "memoryUsed": 3072, "disk": 1000, "diskUsed": 500, "processorsUsed": 1.5}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Processors != 4 || f.ProcessorsUsed == nil || *f.ProcessorsUsed != 1.5 || f.Memory != 4<<20 || f.MemoryUsed != 3<<20 || f.Disk != 1000<<10 || f.DiskUsed != 500<<10 {
+	if f.Processors != 4 || f.ProcessorsUsed == nil || *f.ProcessorsUsed != 1.5 || f.Memory != 4096 || f.MemoryUsed != 3072 || f.Disk != 1000 || f.DiskUsed != 500 {
 		t.Errorf("%+v", f)
 	}
-	if f, err = parseFigures("processors 4\nMemTotal: 4096\nMemAvailable: 1024\n"); err != nil || f.ProcessorsUsed != nil {
+	if f, err = parseFigures(`{"processors": 4, "memory": 4096}`); err != nil || f.ProcessorsUsed != nil {
 		t.Errorf("without a control group: %+v, %v", f, err)
 	}
-	for _, bad := range []string{"", "processors 2\n", "processors two\nMemTotal: 4\n"} {
+	for _, bad := range []string{"", "sh: nproc: not found", `{"processors": 2}`, `{"processors": "two", "memory": 1}`, `{"processors": 2, "memory": 1, "diskUsed": -1}`, `{"processors": 2, "memory": 1e300}`} {
 		if f, err := parseFigures(bad); err == nil {
 			t.Errorf("%q: %+v", bad, f)
 		}
@@ -31,16 +31,16 @@ func TestFiguresScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	f, err := parseFigures(string(out))
-	if err != nil || f.Processors < 1 || f.MemoryUsed <= 0 || f.MemoryUsed > f.Memory || f.Disk <= 0 || f.DiskUsed > f.Disk {
+	if err != nil || f.Processors < 1 || f.MemoryUsed <= 0 || f.MemoryUsed > f.Memory || f.Disk <= 0 || f.DiskUsed <= 0 || f.DiskUsed > f.Disk ||
+		f.ProcessorsUsed != nil && (*f.ProcessorsUsed < 0 || *f.ProcessorsUsed > 2*float64(f.Processors)) {
 		t.Errorf("%+v, %v\n%s", f, err, out)
 	}
 }
 
 // Any output of a node is an error, or figures that JSON can have.
 func FuzzParseFigures(f *testing.F) {
-	f.Add("busy 100.00 5000000\nprocessors 4\nMemTotal: 4096\nMemAvailable: 1024\ndisk 1000 250\nbusy 100.50 5750000\n")
-	f.Add("busy nan nan\nprocessors 1\nMemTotal: 1\nbusy inf 1e308\n")
-	f.Add("disk 0.5 1e308\nprocessors -1\nMemTotal: 9e300\n")
+	f.Add(`{"processors": 4, "memory": 4096, "memoryUsed": 3072, "processorsUsed": 1.5}`)
+	f.Add(`{"processors": 1, "memory": 1, "processorsUsed": 1e308}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		figures, err := parseFigures(text)
 		if err == nil {

@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -30,30 +31,17 @@ func (m Member) String() string {
 // membersTimeout is how long an engine may take to list its members.
 const membersTimeout = 20 * time.Second
 
-// UnknownError is returned if an engine does not answer, so that the state of its members is unknown.
-type UnknownError struct {
-	Err  error
-	Seen string // what is wrong on the nodes on which the engine depends; may be empty
-}
-
-func (e *UnknownError) Error() string {
-	text := "the state of the members is unknown: " + e.Err.Error()
-	if e.Seen != "" {
-		text += "\n" + e.Seen
+// NewUnknownError returns the error for an engine that does not answer, so that the state of its members is unknown. seen is what is
+// wrong on the nodes on which the engine depends; it may be empty.
+func NewUnknownError(err error, seen string) error {
+	err = fmt.Errorf("the state of the members is unknown: %w", err)
+	if seen != "" {
+		err = fmt.Errorf("%w\n%s", err, seen)
 	}
-	return text
+	return failure.WithHint(failure.WithKind(failure.Cluster, err), "nixbench apply starts units of the cluster that are stopped")
 }
 
-// Kind implements [failure.Classified].
-func (e *UnknownError) Kind() failure.Kind { return failure.Cluster }
-func (e *UnknownError) Unwrap() error      { return e.Err }
-
-// Hint returns what to do about the error.
-func (e *UnknownError) Hint() string {
-	return "nixbench apply starts units of the cluster that are stopped"
-}
-
-// Members returns the members of the engines' clusters, by node name. The error joins one [UnknownError] for each engine that
+// Members returns the members of the engines' clusters, by node name. The error joins one error of [NewUnknownError] for each engine that
 // does not answer.
 func Members(ctx context.Context, engines []engine.Engine) (map[string]*Member, error) {
 	out := map[string]*Member{}
@@ -63,11 +51,11 @@ func Members(ctx context.Context, engines []engine.Engine) (map[string]*Member, 
 		members, err := e.Members(one)
 		cancel()
 		if err != nil {
-			unknown := &UnknownError{Err: err}
+			seen := ""
 			if look := engine.LookAt(e); look != nil && ctx.Err() == nil {
-				unknown.Seen, _ = look(ctx)
+				seen, _ = look(ctx)
 			}
-			errs = append(errs, unknown)
+			errs = append(errs, NewUnknownError(err, seen))
 		}
 		for node, s := range members {
 			out[node] = &Member{Ready: s.Ready, Cordoned: s.Cordoned, Version: s.Version}

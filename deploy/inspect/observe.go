@@ -73,7 +73,7 @@ func Observe(ctx context.Context, q Query) (*ClusterStatus, error) {
 	for i, n := range q.Nodes {
 		o, asked := byName[n.Name]
 		if !asked {
-			o = fleet.Outcome[activate.Node]{Node: n, Err: &fleet.NoHostError{Node: n}}
+			o = fleet.Outcome[activate.Node]{Node: n, Err: fleet.NewNoHostError(n, false)}
 		}
 		row := StatusOf(o, q.Recorded.Nodes[n.Name], desired, time.Now()).WithMachine(found[n.Name])
 		row.Role, row.Address = n.Role, findAddress(ctx, q.Fleet, n, asked, found[n.Name])

@@ -29,35 +29,20 @@ func (m *Manager) PlanAbandon(recorded *state.State, hypervisor string) *Destroy
 		d.Removals = append(d.Removals, machine)
 	}
 	sortByNode(d.Removals)
-	d.Remaining = m.describeRemaining(recorded, d)
-	return d
-}
-
-// describeRemaining describes the domains, disks, network and keys that remain on the abandoned hypervisor. The
-// user needs the description if the hypervisor becomes reachable again.
-func (m *Manager) describeRemaining(recorded *state.State, d *DestroyPlan) []string {
-	if len(d.Removals) == 0 {
-		return nil
-	}
-	h := recorded.Cluster.Hypervisors[d.abandoned]
-	var domains, keys []string
-	for _, machine := range d.Removals {
-		domains = append(domains, m.clusterIdentity(recorded).MachineName(machine.Node))
-		for _, n := range m.Hive.Nodes {
-			if n.Name == machine.Node {
-				keys = append(keys, slices.Sorted(maps.Keys(m.Hive.Unit(n.Unit).Deployment.Keys))...)
-			}
+	if len(d.Removals) > 0 {
+		// The user needs this if the hypervisor becomes reachable again.
+		h := recorded.Cluster.Hypervisors[hypervisor]
+		var domains []string
+		for _, machine := range d.Removals {
+			domains = append(domains, clusterIdentity(m.Hive, recorded).MachineName(machine.Node))
 		}
+		left := fmt.Sprintf("left on %s, at %s: %s, with their disks, and the keys on them, in pool %s", hypervisor, h.URI, strings.Join(domains, ", "), h.Pool)
+		if n := recorded.Cluster.Network; n.Mode.Ours() {
+			left += ", and network " + n.Name
+		}
+		d.Remaining = []string{left}
 	}
-	out := []string{fmt.Sprintf("left on %s, at %s: %s, with their disks in pool %s", d.abandoned, h.URI, strings.Join(domains, ", "), h.Pool)}
-	if n := recorded.Cluster.Network; n.Mode.Ours() {
-		out[0] += ", and network " + n.Name
-	}
-	if len(keys) > 0 {
-		slices.Sort(keys)
-		out = append(out, "a person with access to their disks may have these keys: "+strings.Join(slices.Compact(keys), ", "))
-	}
-	return out
+	return d
 }
 
 // abandonHypervisor removes a hypervisor from the state. It then writes the facts file again, so that this file

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -23,21 +22,13 @@ func (m *Task) newNotReadyError(ctx context.Context, waited time.Duration, err e
 	e := &BootError{Node: m.Change.Node, Started: true, Within: waited, Err: err}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	host := m.plan.hosts[m.Change.Hypervisor]
-	if d, ok := host.(provider.Discoverer); ok && m.plan.Network.Mode.Ours() {
+	if d, ok := m.host().(provider.Discoverer); ok && !m.discoversAddress() {
 		all, _ := d.Addresses(ctx, m.plan.Cluster, m.Change.Node) // an error is ignored, because the addresses are only for the message
 		if a := preferredAddress(all); a.IsValid() && a != m.Change.Address && len(all) == 1 {
 			e.Err = fmt.Errorf("%w; it has the address %s, although %s is reserved for it", e.Err, a, m.Change.Address)
 		}
 	}
-	if inventory, surveyErr := host.Survey(ctx, m.plan.Cluster, m.plan.Network); surveyErr == nil && !errors.Is(err, errShutDownTwice) {
-		for _, f := range inventory.Machines {
-			if f.Node == m.Change.Node && f.State == provider.Off {
-				e.Err = fmt.Errorf("%w; it is off: its system has shut down", e.Err)
-			}
-		}
-	}
-	if c, ok := host.(provider.Console); ok {
+	if c, ok := m.host().(provider.Console); ok {
 		e.Console, _ = c.ConsoleTail(ctx, m.plan.Cluster, m.Change.Node, 4000) // a kernel panic has about 3000 bytes
 	}
 	return e
@@ -83,7 +74,7 @@ func (e *BootError) Hint() string {
 		return hint
 	}
 	if e.Started {
-		return "the next apply continues to wait; --boot-timeout sets a longer limit; to start again with a new machine: nixbench destroy --on " + e.Node
+		return "the next apply continues to wait; --timeout boot=DURATION sets a longer limit; to start again with a new machine: nixbench destroy --on " + e.Node
 	}
 	return ""
 }

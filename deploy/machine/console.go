@@ -12,10 +12,9 @@ import (
 // Console is the console of a node's machine.
 type Console struct {
 	node     string
-	machine  state.Machine
 	cluster  provider.Cluster
 	hosts    hypervisors
-	provider provider.Provider
+	provider provider.Console
 }
 
 // OpenConsole connects to the hypervisor that has the node's machine, according to the state. The caller must close the
@@ -25,13 +24,17 @@ func (m *Manager) OpenConsole(ctx context.Context, recorded *state.State, node s
 	if !exists || recorded.Cluster == nil {
 		return nil, &provider.Error{Node: node, Op: "connect to the console", Err: errors.New("its machine has not been booted yet"), Fix: "nixbench apply boots it"}
 	}
-	where := map[string]provider.Hypervisor{machine.Hypervisor: recorded.Cluster.Hypervisors[machine.Hypervisor]}
-	hosts, err := connectHypervisors(ctx, m.Open, where, m.Send)
+	name := machine.Hypervisor
+	hosts, err := connectHypervisors(ctx, m.Open, map[string]provider.Hypervisor{name: recorded.Cluster.Hypervisors[name]}, m.Send)
 	if err != nil {
-		hosts.close()
 		return nil, err
 	}
-	return &Console{node: node, machine: machine, cluster: m.clusterIdentity(recorded), hosts: hosts, provider: hosts[machine.Hypervisor]}, nil
+	console, ok := hosts[name].(provider.Console)
+	if !ok {
+		hosts.close()
+		return nil, &provider.Error{Hypervisor: name, Node: node, Op: "connect to the console", Err: errors.New("this kind of hypervisor has no consoles")}
+	}
+	return &Console{node, clusterIdentity(m.Hive, recorded), hosts, console}, nil
 }
 
 // Close closes the connection to the hypervisor.
@@ -39,26 +42,10 @@ func (c *Console) Close() { c.hosts.close() }
 
 // Tail returns the end of the console log, at most about max bytes.
 func (c *Console) Tail(ctx context.Context, max int) (string, error) {
-	console, err := c.open()
-	if err != nil {
-		return "", err
-	}
-	return console.ConsoleTail(ctx, c.cluster, c.node, max)
+	return c.provider.ConsoleTail(ctx, c.cluster, c.node, max)
 }
 
 // Attach connects the console to the user, see [provider.Console].
 func (c *Console) Attach(ctx context.Context, in <-chan []byte, out io.Writer) error {
-	console, err := c.open()
-	if err != nil {
-		return err
-	}
-	return console.AttachConsole(ctx, c.cluster, c.node, in, out)
-}
-
-func (c *Console) open() (provider.Console, error) {
-	console, ok := c.provider.(provider.Console)
-	if !ok {
-		return nil, &provider.Error{Hypervisor: c.machine.Hypervisor, Node: c.node, Op: "connect to the console", Err: errors.New("this kind of hypervisor has no consoles")}
-	}
-	return console, nil
+	return c.provider.AttachConsole(ctx, c.cluster, c.node, in, out)
 }

@@ -45,7 +45,7 @@ func desiredMachines(hive *nixeval.Hive) ([]changes.Desired, error) {
 func toDesiredMachine(n nixeval.Node, r nixeval.Role) (changes.Desired, error) {
 	w := changes.Desired{On: r.Hypervisors, Spec: provider.Spec{
 		Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins,
-		Firmware: provider.Firmware(r.Firmware), Init: r.Init, XML: r.XML, Identity: provider.Identity{Method: provider.Method(r.Identity)},
+		Firmware: provider.Firmware(r.Firmware), Init: r.Init, XML: r.XML,
 	}}
 	var err error
 	size := func(option, text string) uint64 {

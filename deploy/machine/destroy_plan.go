@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -21,7 +22,6 @@ type Removal struct {
 	State        provider.State `json:"state,omitempty"` // state of the machine; empty if no hypervisor has a domain or volume of the machine
 	neverCreated bool           // whether the machine is only recorded: its creation did not begin
 	unrecorded   bool           // whether the state has no record of the machine
-	duplicate    bool           // whether the removed machine is a second machine of its node; the node keeps the other machine
 	note         string         // message for the user: what is removed from the machine's record; empty unless the hypervisor is lost
 }
 
@@ -53,11 +53,11 @@ func (d Removal) String() string {
 	return text
 }
 
-// RemovedNodes returns the nodes that have no machine after the removals, each node once.
+// RemovedNodes returns the nodes of the removals, each node once: a node may have machines on two hypervisors.
 func RemovedNodes(list []Removal) []string {
 	var out []string
 	for _, machine := range list {
-		if !machine.duplicate && !slices.Contains(out, machine.Node) {
+		if !slices.Contains(out, machine.Node) {
 			out = append(out, machine.Node)
 		}
 	}
@@ -98,7 +98,7 @@ func (m *Manager) PlanDestroy(ctx context.Context, recorded *state.State, select
 	sortByNode(all)
 	list := all
 	if selectNodes != nil {
-		selected, err := selectNodes(m.nodesOf(all))
+		selected, err := selectNodes(nodesOf(m.Hive, all))
 		if err != nil {
 			d.Close()
 			return nil, err
@@ -125,15 +125,11 @@ func sortByNode(all []Removal) {
 
 // nodesOf returns the nodes of the machines, each once, so that the user's selection can be applied to them. A node has
 // tags only if the hive contains the node.
-func (m *Manager) nodesOf(all []Removal) []nixeval.Node {
+func nodesOf(hive *nixeval.Hive, all []Removal) []nixeval.Node {
 	var out []nixeval.Node
 	for _, machine := range all {
-		n := nixeval.Node{Name: machine.Node, Unit: machine.Node, Role: machine.Role, Tags: []string{}}
-		for _, h := range m.Hive.Nodes {
-			if h.Name == machine.Node {
-				n = h
-			}
-		}
+		n := nodeOf(hive, machine.Node)
+		n.Role = cmp.Or(n.Role, machine.Role)
 		if !slices.ContainsFunc(out, func(o nixeval.Node) bool { return o.Name == n.Name }) {
 			out = append(out, n)
 		}

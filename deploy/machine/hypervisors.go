@@ -33,14 +33,23 @@ type observed struct {
 // observe connects to hypervisors and asks each for its machines, network and images. The caller must close the
 // connections in the result.
 func (m *Manager) observe(ctx context.Context, recorded *state.State, where map[string]provider.Hypervisor, net provider.Network) (observed, error) {
-	o := observed{cluster: m.clusterIdentity(recorded), network: net}
+	o := observed{cluster: clusterIdentity(m.Hive, recorded), network: net}
+	open := func(ctx context.Context, name string, h provider.Hypervisor) (provider.Provider, error) {
+		p, err := m.Open(ctx, name, h)
+		return p, addForgetHint(err, name, "connect", recorded)
+	}
 	var err error
-	if o.hosts, err = connectHypervisors(ctx, m.Open, where, m.Send); err == nil {
-		o.inventories, err = o.hosts.survey(ctx, o.cluster, net, m.Send)
+	if o.hosts, err = connectHypervisors(ctx, open, where, m.Send); err == nil {
+		o.inventories, err = forHypervisors(o.hosts, "survey", func(name string) (provider.Inventory, error) {
+			wait := m.Send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a list of its machines", name)})
+			defer wait.End()
+			inventory, err := o.hosts[name].Survey(ctx, o.cluster, net)
+			return inventory, addForgetHint(err, name, "survey", recorded)
+		})
 	}
 	if err != nil {
 		o.hosts.close()
-		return observed{}, addForgetHint(err, recorded)
+		return observed{}, err
 	}
 	return o, nil
 }
@@ -53,19 +62,10 @@ func (m *Manager) observeRecorded(ctx context.Context, recorded *state.State) (o
 // connectHypervisors opens the connections to all hypervisors at the same time. If some connections cannot be
 // opened, it returns the opened connections together with the error.
 func connectHypervisors(ctx context.Context, open Opener, where map[string]provider.Hypervisor, send event.Sink) (hypervisors, error) {
-	return forHypervisors(slices.Sorted(maps.Keys(where)), "connect", func(name string) (provider.Provider, error) {
+	return forHypervisors(where, "connect", func(name string) (provider.Provider, error) {
 		wait := send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a connection to %s", name, where[name].URI)})
 		defer wait.End()
 		return open(ctx, name, where[name])
-	})
-}
-
-// survey returns the inventory of each hypervisor, by the hypervisor's name.
-func (hs hypervisors) survey(ctx context.Context, c provider.Cluster, net provider.Network, send event.Sink) (map[string]provider.Inventory, error) {
-	return forHypervisors(slices.Sorted(maps.Keys(hs)), "survey", func(name string) (provider.Inventory, error) {
-		wait := send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a list of its machines", name)})
-		defer wait.End()
-		return hs[name].Survey(ctx, c, net)
 	})
 }
 
@@ -77,12 +77,12 @@ func (hs hypervisors) close() {
 	}
 }
 
-// forHypervisors calls f for all hypervisors at the same time. It returns the results of the successful calls, by the
+// forHypervisors calls f for the names of all hypervisors at the same time. It returns the results of the successful calls, by the
 // name of the hypervisor, and the joined errors of the other calls.
-func forHypervisors[T any](names []string, op string, f func(name string) (T, error)) (map[string]T, error) {
+func forHypervisors[H, T any](hypervisors map[string]H, op string, f func(name string) (T, error)) (map[string]T, error) {
 	out := map[string]T{}
 	var mu sync.Mutex
-	err := fleet.ForAll(names, func(name string) error {
+	err := fleet.ForAll(slices.Sorted(maps.Keys(hypervisors)), func(name string) error {
 		v, err := f(name)
 		if err != nil {
 			return wrapHypervisorError(err, name, op)
@@ -105,26 +105,19 @@ func wrapHypervisorError(err error, name, op string) error {
 	return &provider.Error{Hypervisor: name, Op: op, Err: err}
 }
 
-// addForgetHint adds, to each error about an unreachable hypervisor that is recorded in the state, the command
-// that removes the hypervisor from the state.
-func addForgetHint(err error, recorded *state.State) error {
-	if recorded.Cluster == nil {
+// addForgetHint adds, to the error of an unreachable hypervisor that is recorded in the state, the command that removes the hypervisor
+// from the state.
+func addForgetHint(err error, name, op string, recorded *state.State) error {
+	if recorded.Cluster == nil || !errors.Is(err, provider.ErrUnreachable) {
 		return err
 	}
-	switch e := err.(type) {
-	case interface{ Unwrap() []error }:
-		var all []error
-		for _, one := range e.Unwrap() {
-			all = append(all, addForgetHint(one, recorded))
-		}
-		return errors.Join(all...)
-	case *provider.Error:
-		if _, ours := recorded.Cluster.Hypervisors[e.Hypervisor]; ours && errors.Is(e, provider.ErrUnreachable) {
-			with := *e
-			with.Fix += fmt.Sprintf("; if it is permanently lost, remove it from cluster.hypervisors, then: nixbench destroy --forget-hypervisor %s", e.Hypervisor)
-			with.Fix = strings.TrimPrefix(with.Fix, "; ")
-			return &with
-		}
+	if _, ours := recorded.Cluster.Hypervisors[name]; !ours {
+		return err
 	}
-	return err
+	var e *provider.Error
+	errors.As(wrapHypervisorError(err, name, op), &e)
+	with := *e
+	with.Fix += fmt.Sprintf("; if it is permanently lost, remove it from cluster.hypervisors, then: nixbench destroy --forget-hypervisor %s", name)
+	with.Fix = strings.TrimPrefix(with.Fix, "; ")
+	return &with
 }

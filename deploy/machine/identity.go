@@ -29,13 +29,13 @@ type nodeFile struct {
 
 const nodeFilePath = "/var/lib/nixbench/node.json"
 
-// NodeDeployment returns the deployment options of a node. If the machine's address was discovered
-// after its creation and the node is a cluster member, the keys contain node.json with the address. recorded is the state of
-// the run.
+// NodeDeployment returns the deployment options of a node. If the node is a cluster member, and the address of its machine was
+// discovered after the creation, or the machine was not created from an image, the keys contain node.json with the address. recorded is
+// the state of the run.
 func (m *Manager) NodeDeployment(n nixeval.Node, recorded *state.Store) (nixeval.Deployment, error) {
 	d := m.Hive.Unit(n.Unit).Deployment
 	machine, cluster, err := recorded.MachineOf(n.Name)
-	if err != nil || d.Engine == nil || cluster == nil || cluster.Network.Mode.Ours() || !machine.Address.IsValid() {
+	if err != nil || d.Engine == nil || cluster == nil || cluster.Network.Mode.Ours() && machine.Image != nil && machine.Image.Hash != "" || !machine.Address.IsValid() {
 		return d, err
 	}
 	data, err := json.Marshal(nodeFile{Version: 1, Cluster: m.Hive.ClusterName(), Name: n.Name, Role: n.Role, Index: n.Index, Address: machine.Address})
@@ -70,7 +70,7 @@ func (m *Task) machineIdentity(s provider.Spec) (provider.Identity, error) {
 	}
 	if key.Public == m.Store.State().Machines[s.Node].HostKey {
 		id.HostKey = key.Private
-	} else if m.Change.NeedsImage() {
+	} else if m.Change.Creates() {
 		return id, failure.On(s.Node, errors.New("its host key file is missing"))
 	}
 	return id, nil

@@ -3,14 +3,11 @@ package machine
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"maps"
+	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -53,24 +50,19 @@ const absent provider.State = "absent"
 
 // States returns the states of all machines by node. A machine that its hypervisor does not have is absent.
 func (o *Observer) States(ctx context.Context) (map[string]string, error) {
-	out := map[string]string{}
-	var mu sync.Mutex
-	err := fleet.ForAll(slices.Sorted(maps.Keys(o.hosts)), func(name string) error {
+	found, err := forHypervisors(o.hosts, "observe the machines", func(name string) (map[string]provider.State, error) {
 		h, ok := o.hosts[name].(provider.Power)
 		if !ok {
-			return fmt.Errorf("hypervisor %s: it cannot observe machines", name)
+			return nil, errors.New("this kind of hypervisor cannot observe machines")
 		}
-		states, err := h.States(ctx, o.cluster, o.nodes[name])
-		if err != nil {
-			return wrapHypervisorError(err, name, "observe the machines")
-		}
-		mu.Lock()
-		defer mu.Unlock()
+		return h.States(ctx, o.cluster, o.nodes[name])
+	})
+	out := map[string]string{}
+	for name, states := range found {
 		for _, node := range o.nodes[name] {
 			out[node] = string(cmp.Or(states[node], absent))
 		}
-		return nil
-	})
+	}
 	return out, err
 }
 
@@ -106,7 +98,9 @@ var downTexts = map[string]string{string(provider.Off): "off", string(provider.C
 
 // Emulated returns the nodes whose machines are virtual machines without KVM.
 func (o *Observer) Emulated(ctx context.Context) ([]string, error) {
-	inventories, err := o.hosts.survey(ctx, o.cluster, provider.Network{}, nil)
+	inventories, err := forHypervisors(o.hosts, "survey", func(name string) (provider.Inventory, error) {
+		return o.hosts[name].Survey(ctx, o.cluster, provider.Network{})
+	})
 	var out []string
 	for _, inventory := range inventories {
 		for _, m := range inventory.Machines {

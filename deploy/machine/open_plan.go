@@ -2,6 +2,7 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,102 +33,88 @@ func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected 
 	if err != nil {
 		return nil, err
 	}
-	net, err := m.clusterNetwork(recorded, len(all) > 0)
+	net, err := clusterNetwork(m.Hive, recorded, len(all) > 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := validateNetworkUnchanged(net, recorded); err != nil {
-		return nil, err
-	}
-	plan := &OpenPlan{hypervisors: m.hypervisorConfigs(recorded, len(all) > 0)}
-	if err := m.validatePools(plan.hypervisors, recorded); err != nil {
-		return nil, err
-	}
+	plan := &OpenPlan{hypervisors: allHypervisors(m.Hive, recorded, len(all) > 0)}
 	if plan.observed, err = m.observe(ctx, recorded, plan.hypervisors, net); err != nil {
 		return nil, err
 	}
-	o := m.planOptions(plan.observed, plan.hypervisors, recorded)
-	if selected != nil {
-		o.Selected = func(node string) bool {
-			return slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == node })
-		}
-	}
-	if o.Recreate = recreate; recreate {
-		o.Images, err = m.images().Load(ctx, findImagesToCompare(all, plan.inventories, o))
-		plan.images = o.Images
-	}
-	if err == nil {
-		plan.Plan, err = changes.Make(all, plan.inventories, o)
-	}
-	if err == nil {
-		err = m.validateHypervisorURIs(plan, recorded)
-	}
-	if err == nil {
-		err = m.preflight(ctx, plan)
-	}
-	if err != nil {
+	if err := m.decideChanges(ctx, plan, all, recorded, selected, recreate); err != nil {
 		plan.Close()
 		return nil, err
 	}
 	return plan, nil
 }
 
-// planOptions returns the options of a plan for all nodes.
-func (m *Manager) planOptions(seen observed, where map[string]provider.Hypervisor, recorded *state.State) changes.Options {
-	o := changes.Options{Cluster: seen.cluster, Network: seen.network, Recorded: maps.Clone(recorded.Machines), Fixed: fixedAddresses(m.Hive), Closed: map[string]bool{}}
+// decideChanges adds the changes to a plan that contains the observation, and checks that they can be executed.
+func (m *Manager) decideChanges(ctx context.Context, plan *OpenPlan, all []changes.Desired, recorded *state.State, selected []nixeval.Node, recreate bool) error {
+	if err := validateUnchanged(plan, recorded); err != nil {
+		return err
+	}
+	o := changes.Options{
+		Cluster: plan.cluster, Network: plan.network, Recorded: maps.Clone(recorded.Machines), Fixed: fixedAddresses(m.Hive),
+		Closed: map[string]bool{}, Recreate: recreate,
+	}
 	for node, s := range o.Recorded {
 		if recorded.Removing(node) {
 			s.Created = nil
 			o.Recorded[node] = s
 		}
 	}
-	open := hypervisorsOf(m.Hive)
-	for name := range where {
-		_, isOpen := open[name]
+	for name := range plan.hypervisors {
+		_, isOpen := allHypervisors(m.Hive, &state.State{}, true)[name]
 		o.Closed[name] = !isOpen
 	}
-	return o
+	if selected != nil {
+		o.Selected = func(node string) bool {
+			return slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == node })
+		}
+	}
+	var err error
+	if recreate {
+		if plan.images, err = m.images().Load(ctx, findImagesToCompare(all, plan.inventories, o)); err != nil {
+			return err
+		}
+		o.Images = plan.images
+	}
+	if plan.Plan, err = changes.Make(all, plan.inventories, o); err != nil {
+		return err
+	}
+	return preflight(ctx, plan, m.images())
 }
 
 // clusterIdentity returns the cluster's name and id, which mark the cluster's machines on hypervisors. Before the first
 // apply the state has no id, and clusterIdentity returns a random id that no machine is marked with.
-func (m *Manager) clusterIdentity(recorded *state.State) provider.Cluster {
+func clusterIdentity(hive *nixeval.Hive, recorded *state.State) provider.Cluster {
 	c := recorded.Cluster
 	if c == nil {
 		c = state.NewCluster()
 	}
-	return provider.Cluster{Name: m.Hive.ClusterName(), ID: c.ID}
+	return provider.Cluster{Name: hive.ClusterName(), ID: c.ID}
 }
 
 // clusterNetwork returns the network in the hive. If desired is false, because the hive has no machines, it returns
 // the recorded network.
-func (m *Manager) clusterNetwork(recorded *state.State, desired bool) (provider.Network, error) {
+func clusterNetwork(hive *nixeval.Hive, recorded *state.State, desired bool) (provider.Network, error) {
 	if !desired && recorded.Cluster != nil {
 		return recorded.Cluster.Network, nil
 	}
-	return desiredNetwork(m.Hive)
+	return desiredNetwork(hive)
 }
 
-// hypervisorsOf returns the hypervisors of the hive.
-func hypervisorsOf(hive *nixeval.Hive) map[string]provider.Hypervisor {
-	out := map[string]provider.Hypervisor{}
-	if hive.Cluster != nil {
-		for name, h := range hive.Cluster.Hypervisors {
-			out[name] = provider.Hypervisor(h)
-		}
-	}
-	return out
-}
-
-// hypervisorConfigs returns the recorded hypervisors, because they may have machines of the cluster. If desired is set,
+// allHypervisors returns the recorded hypervisors, because they may have machines of the cluster. If desired is set,
 // because the hive has machines, it also returns the hypervisors in the hive.
-func (m *Manager) hypervisorConfigs(recorded *state.State, desired bool) map[string]provider.Hypervisor {
+func allHypervisors(hive *nixeval.Hive, recorded *state.State, desired bool) map[string]provider.Hypervisor {
 	out := map[string]provider.Hypervisor{}
 	if recorded.Cluster != nil {
 		maps.Copy(out, recorded.Cluster.Hypervisors)
 	}
-	if desired {
-		maps.Copy(out, hypervisorsOf(m.Hive))
+	if desired && hive.Cluster != nil {
+		for name, h := range hive.Cluster.Hypervisors {
+			out[name] = provider.Hypervisor(h)
+		}
 	}
 	return out
 }
@@ -145,7 +132,7 @@ func findImagesToCompare(all []changes.Desired, inventories map[string]provider.
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {
 		for _, f := range inventories[name].Machines {
 			key := image.Key{Role: roles[f.Node], Kind: inventories[name].Kind}
-			if key.Role != "" && !slices.Contains(out, key) {
+			if key.Role != "" && key.Kind != "" && !slices.Contains(out, key) {
 				out = append(out, key)
 			}
 		}
@@ -153,17 +140,33 @@ func findImagesToCompare(all []changes.Desired, inventories map[string]provider.
 	return out
 }
 
-// validateHypervisorURIs returns an error if a hypervisor's name now refers to another host while the
-// old host still has a machine. Without this error nixbench would create the machine a second time, on the new host.
-func (m *Manager) validateHypervisorURIs(plan *OpenPlan, recorded *state.State) error {
+// validateUnchanged returns an error if the hive changes the network, or the URI or the pool of a hypervisor, that a recorded machine
+// uses. nixbench cannot change a network while machines use it. With another URI or pool, it would not find the machine or its disks, and
+// would create the machine a second time.
+func validateUnchanged(plan *OpenPlan, recorded *state.State) error {
+	if recorded.Cluster == nil {
+		return nil
+	}
+	oldNet, net := recorded.Cluster.Network, plan.network
+	if !net.Mode.Ours() { // nixbench does not configure the domain of a network that it does not manage
+		oldNet.Domain, net.Domain = "", ""
+	}
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		s := recorded.Machines[node]
-		if s.Created == nil || recorded.Cluster == nil {
-			continue
-		}
 		old, now := recorded.Cluster.Hypervisors[s.Hypervisor], plan.hypervisors[s.Hypervisor]
-		present := slices.ContainsFunc(plan.inventories[s.Hypervisor].Machines, func(f provider.Actual) bool { return f.Node == node })
-		if now.URI != old.URI && !present {
+		found := slices.ContainsFunc(plan.inventories[s.Hypervisor].Machines, func(f provider.Actual) bool { return f.Node == node })
+		switch {
+		case s.Created != nil && oldNet != net:
+			return &changes.PlanError{
+				Text: fmt.Sprintf("%s and perhaps others are on network %s, and the hive sets network %s", node, oldNet, net),
+				Fix:  "restore cluster.network, or recreate the cluster: nixbench destroy, then nixbench apply",
+			}
+		case s.Image != nil && old.Pool != now.Pool:
+			return &changes.PlanError{
+				Text: fmt.Sprintf("%s: its disks are in the pool %s of hypervisor %s, and the hive sets pool %s", node, old.Pool, s.Hypervisor, now.Pool),
+				Fix:  fmt.Sprintf("restore cluster.hypervisors.%s.pool; or add a hypervisor entry with its own name for the other pool, and remove the machine first: nixbench destroy --on %s", s.Hypervisor, node),
+			}
+		case s.Created != nil && now.URI != old.URI && !found:
 			return &changes.PlanError{
 				Text: fmt.Sprintf("%s: its machine is not on hypervisor %s, whose URI was %s and is %s now", node, s.Hypervisor, old.URI, now.URI),
 				Fix:  "give the new host its own name in cluster.hypervisors; or restore the old URI, and remove the machine first: nixbench destroy --on " + node,
@@ -173,41 +176,33 @@ func (m *Manager) validateHypervisorURIs(plan *OpenPlan, recorded *state.State) 
 	return nil
 }
 
-// validatePools returns an error if the hive names another pool for a hypervisor that has machines.
-// Without this error nixbench would not find the machines' disks in the new pool, and would recreate the machines.
-func (m *Manager) validatePools(where map[string]provider.Hypervisor, recorded *state.State) error {
-	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
-		s := recorded.Machines[node]
-		if s.Image == nil || recorded.Cluster == nil {
+// preflight checks, before any machine is created, that the images in the hive exist and that the hypervisors can run
+// the planned machines. If several machines have the same error, it reports the error once.
+func preflight(ctx context.Context, plan *OpenPlan, loader image.Loader) error {
+	type group struct{ role, hypervisor string }
+	images := map[group]provider.Image{}
+	failed := map[string]bool{} // by role
+	reported := map[string]bool{}
+	var errs []error
+	for _, c := range plan.Changes {
+		host, ok := plan.hosts[c.Hypervisor].(provider.Checker)
+		if !ok || c.Action == changes.Remove || c.Action == changes.Keep || failed[c.Role] {
 			continue
 		}
-		if old, now := recorded.Cluster.Hypervisors[s.Hypervisor], where[s.Hypervisor]; old.Pool != now.Pool {
-			return &changes.PlanError{
-				Text: fmt.Sprintf("%s: its disks are in the pool %s of hypervisor %s, and the hive sets pool %s", node, old.Pool, s.Hypervisor, now.Pool),
-				Fix:  fmt.Sprintf("restore cluster.hypervisors.%s.pool; or add a hypervisor entry with its own name for the other pool, and remove the machine first: nixbench destroy --on %s", s.Hypervisor, node),
+		var disk provider.Image // the image is checked once for each role on a hypervisor
+		if _, checked := images[group{c.Role, c.Hypervisor}]; c.NeedsImage() && !checked {
+			var err error
+			if disk, err = loader.Find(c.Role); err != nil {
+				failed[c.Role], errs = true, append(errs, err)
+				continue
 			}
+			images[group{c.Role, c.Hypervisor}] = disk
+		}
+		err := host.Check(ctx, plan.Cluster, plan.Network, c.Spec(disk, provider.Identity{}))
+		if err != nil && !reported[err.Error()] {
+			reported[err.Error()] = true
+			errs = append(errs, wrapHypervisorError(err, c.Hypervisor, "check "+c.Node))
 		}
 	}
-	return nil
-}
-
-// validateNetworkUnchanged returns an error if the hive's network differs from the network of existing
-// machines. nixbench cannot change a network while machines use it.
-func validateNetworkUnchanged(wanted provider.Network, recorded *state.State) error {
-	if recorded.Cluster == nil {
-		return nil
-	}
-	old, now := recorded.Cluster.Network, wanted
-	if !wanted.Mode.Ours() { // nixbench does not configure the domain of a network that it does not manage
-		old.Domain, now.Domain = "", ""
-	}
-	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
-		if recorded.Machines[node].Created != nil && old != now {
-			return &changes.PlanError{
-				Text: fmt.Sprintf("%s and perhaps others are on network %s, and the hive sets network %s", node, old, now),
-				Fix:  "restore cluster.network, or recreate the cluster: nixbench destroy, then nixbench apply",
-			}
-		}
-	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -1,10 +1,10 @@
 package machine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -80,28 +80,26 @@ func (p *Power) IsOff(node string) bool {
 // powerGroups returns the nodes in groups, in the order in which their machines start. The engine, such as kubernetes, gives each role a
 // number, and the group with the lowest number starts first. Nodes without an engine are in the last group.
 func powerGroups(hive *nixeval.Hive, nodes []nixeval.Node) [][]nixeval.Node {
-	last := 0
-	order := map[string]int{}
+	const none = -1
+	order, last := map[string]int{}, 0
 	for _, n := range nodes {
+		order[n.Name] = none
 		if u := hive.Unit(n.Unit); u != nil && u.Deployment.Engine != nil {
 			order[n.Name] = u.Deployment.Engine.Order
 			last = max(last, order[n.Name])
 		}
 	}
-	orderOf := func(n nixeval.Node) int {
-		if o, isMember := order[n.Name]; isMember {
-			return o
+	groups := map[int][]nixeval.Node{}
+	for _, n := range nodes {
+		at := order[n.Name]
+		if at == none {
+			at = last
 		}
-		return last
+		groups[at] = append(groups[at], n)
 	}
-	sorted := slices.SortedStableFunc(slices.Values(nodes), func(a, b nixeval.Node) int { return cmp.Compare(orderOf(a), orderOf(b)) })
 	var out [][]nixeval.Node
-	for _, n := range sorted {
-		if i := len(out) - 1; i >= 0 && orderOf(out[i][0]) == orderOf(n) {
-			out[i] = append(out[i], n)
-		} else {
-			out = append(out, []nixeval.Node{n})
-		}
+	for _, at := range slices.Sorted(maps.Keys(groups)) {
+		out = append(out, groups[at])
 	}
 	return out
 }
@@ -111,12 +109,12 @@ func powerGroups(hive *nixeval.Hive, nodes []nixeval.Node) [][]nixeval.Node {
 func (p *Power) Stop(ctx context.Context, nodes []nixeval.Node, record *runs.Recorder, o PowerOptions) ([]state.NodeResult, error) {
 	groups := powerGroups(p.Hive, nodes)
 	slices.Reverse(groups)
-	return p.change(ctx, groups, record, o.Parallel, Stopped, func(ctx context.Context, n nixeval.Node) (bool, error) {
+	return steps{p.Send, record, event.Provision, event.Stop, o.Parallel}.run(ctx, groups, func(ctx context.Context, n nixeval.Node) (state.Outcome, error) {
 		if p.IsOff(n.Name) {
-			return false, nil
+			return state.Unchanged, nil
 		}
 		p.Fleet.Drop(n.Name)
-		return true, p.stopMachine(ctx, n.Name, o)
+		return Stopped, p.stopMachine(ctx, n.Name, o)
 	})
 }
 
@@ -158,9 +156,11 @@ func (p *Power) stopMachine(ctx context.Context, node string, o PowerOptions) er
 // need, such as control planes. If one of these does not become ready, the other machines are not started. Start also
 // waits for machines that are already running, because an interrupted Start may have started them.
 func (p *Power) Start(ctx context.Context, nodes []nixeval.Node, record *runs.Recorder, o PowerOptions) ([]state.NodeResult, error) {
-	return p.change(ctx, powerGroups(p.Hive, nodes), record, o.Parallel, Started, func(ctx context.Context, n nixeval.Node) (bool, error) {
-		isOff := !p.IsRunning(n.Name)
-		return isOff, p.startMachine(ctx, n, isOff, o.Timeout)
+	return steps{p.Send, record, event.Provision, event.Boot, o.Parallel}.run(ctx, powerGroups(p.Hive, nodes), func(ctx context.Context, n nixeval.Node) (state.Outcome, error) {
+		if p.IsRunning(n.Name) {
+			return state.Unchanged, p.startMachine(ctx, n, false, o.Timeout)
+		}
+		return Started, p.startMachine(ctx, n, true, o.Timeout)
 	})
 }
 
@@ -181,8 +181,7 @@ func (p *Power) startMachine(ctx context.Context, n nixeval.Node, isOff bool, ti
 	if err != nil {
 		return err
 	}
-	usesCloudInit := p.Hive.Roles[n.Role].Identity == string(provider.CloudInit)
-	if err := waitForSystem(limited, host, usesCloudInit, p.Send); err != nil {
+	if err := waitForSystem(limited, host, p.Send); err != nil {
 		if ctx.Err() != nil {
 			return failure.On(n.Name, context.Cause(ctx))
 		}
@@ -206,60 +205,4 @@ func (p *Power) powerOf(node string) (provider.Power, error) {
 		return nil, &provider.Error{Hypervisor: m.hypervisor, Node: node, Op: "stop or start", Err: errors.New("this kind of hypervisor cannot do it")}
 	}
 	return power, nil
-}
-
-// change calls f for the nodes of the first group, then for the nodes of the second group, and so on. f returns whether it has changed
-// the node's machine. If f fails for a node, the later groups are skipped. change also writes the results into the record of the run.
-func (p *Power) change(ctx context.Context, groups [][]nixeval.Node, record *runs.Recorder, parallel int, done state.Outcome, f func(context.Context, nixeval.Node) (bool, error)) ([]state.NodeResult, error) {
-	phase := map[state.Outcome]event.Phase{Stopped: event.Stop, Started: event.Boot}[done]
-	total := 0
-	for _, group := range groups {
-		total += len(group)
-	}
-	p.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: total})
-	var results []state.NodeResult
-	var errs []error
-	counts := map[state.Outcome]int{}
-	report := func(n nixeval.Node, outcome state.Outcome, text string, err error) {
-		r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: outcome}
-		if err != nil {
-			r.Error, text = err.Error(), "failed: "+fleet.Brief(n.Name, err)
-		}
-		record.Result(r)
-		results = append(results, r)
-		counts[outcome]++
-		p.Send.Send(event.Event{Kind: event.NodeResult, Phase: phase, Node: n.Name, Text: text, Failed: err != nil || outcome == state.Skipped})
-	}
-	for _, group := range groups {
-		if len(errs) > 0 {
-			for _, n := range group {
-				report(n, state.Skipped, "skipped: an earlier machine failed", nil)
-			}
-			continue
-		}
-		for _, o := range fleet.Each(ctx, group, parallel, func(ctx context.Context, n nixeval.Node) (bool, error) {
-			p.Send.Send(event.Event{Kind: event.NodeStart, Phase: phase, Node: n.Name})
-			changed, err := f(ctx, n)
-			p.Send.Send(event.Event{Kind: event.NodeEnd, Phase: phase, Node: n.Name, Failed: err != nil})
-			return changed, err
-		}) {
-			switch {
-			case o.Err != nil:
-				errs = append(errs, o.Err)
-				report(o.Node, state.Failed, "", o.Err)
-			case o.Value:
-				report(o.Node, done, string(done), nil)
-			default:
-				report(o.Node, state.Unchanged, string(state.Unchanged), nil)
-			}
-		}
-	}
-	text := ""
-	for _, outcome := range []state.Outcome{done, state.Unchanged, state.Failed, state.Skipped} {
-		if counts[outcome] > 0 {
-			text += fmt.Sprintf(", %d %s", counts[outcome], outcome)
-		}
-	}
-	p.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Total: total, Failed: len(errs) > 0, Text: text[min(2, len(text)):]})
-	return results, errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -18,52 +19,49 @@ import (
 // image is prepared once, when the first machine needs it. A machine waits only for its own network and image.
 type prerequisites struct {
 	*Starter
-	plan           *OpenPlan
-	keys           []image.Key
-	images         func() (map[image.Key]provider.Image, error)
-	prepareNetwork map[string]func() error               // hypervisor → function that prepares the network of the hypervisor at its first call
-	uploadImage    map[string]map[image.Key]func() error // hypervisor → image → function that uploads the image at its first call
+	plan    *OpenPlan
+	keys    []image.Key
+	images  func() (map[image.Key]provider.Image, error) // loads the images at its first call
+	prepare map[preparation]func() error                 // functions that prepare a hypervisor at their first call
+}
+
+// preparation identifies what a hypervisor needs: the network, or the network and an image.
+type preparation struct {
+	hypervisor string
+	image      image.Key // empty: only the network
 }
 
 // newPrerequisites returns the functions that prepare the networks and images of the plan. It prepares nothing yet.
 func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequisites {
-	f := &prerequisites{Starter: s, plan: plan, keys: plan.Images(), prepareNetwork: map[string]func() error{}, uploadImage: map[string]map[image.Key]func() error{}}
+	f := &prerequisites{Starter: s, plan: plan, keys: plan.Images(), prepare: map[preparation]func() error{}}
 	f.images = sync.OnceValues(func() (map[image.Key]provider.Image, error) {
-		var missing []image.Key
-		for _, k := range f.keys {
-			if _, ok := plan.images[k]; !ok {
-				missing = append(missing, k)
-			}
-		}
+		missing := slices.DeleteFunc(slices.Clone(f.keys), func(k image.Key) bool { _, ok := plan.images[k]; return ok })
 		all, err := s.Manager.images().Load(ctx, missing)
-		for k, i := range plan.images {
-			all[k] = i
-		}
+		maps.Copy(all, plan.images)
 		return all, err
 	})
 	locks := map[string]*sync.Mutex{} // host → lock: only one Prepare runs at a time on a host
-	for _, name := range slices.Sorted(maps.Keys(plan.hosts)) {
-		lock := locks[plan.inventories[name].Host]
-		if lock == nil || plan.inventories[name].Host == "" {
-			lock = &sync.Mutex{}
-			locks[plan.inventories[name].Host] = lock
+	for name, h := range plan.hosts {
+		host := cmp.Or(plan.inventories[name].Host, "hypervisor "+name)
+		if locks[host] == nil {
+			locks[host] = &sync.Mutex{}
 		}
 		prepare := func(images ...provider.Image) error {
 			wait := s.Send.Wait(newPreparationEvent(name, images))
 			defer wait.End()
-			lock.Lock()
-			defer lock.Unlock()
-			err := plan.hosts[name].Prepare(ctx, plan.Cluster, provider.HostSetup{Network: plan.Network, Reservations: plan.Reservations(name), Images: images})
+			locks[host].Lock()
+			defer locks[host].Unlock()
+			err := h.Prepare(ctx, plan.Cluster, provider.HostSetup{Network: plan.Network, Reservations: plan.Reservations(), Images: images})
 			if err != nil {
 				return wrapHypervisorError(err, name, "prepare")
 			}
 			return nil
 		}
-		f.prepareNetwork[name] = sync.OnceValue(func() error { return prepare() })
-		f.uploadImage[name] = map[image.Key]func() error{}
+		network := sync.OnceValue(func() error { return prepare() })
+		f.prepare[preparation{hypervisor: name}] = network
 		for _, key := range f.keys {
-			f.uploadImage[name][key] = sync.OnceValue(func() error {
-				if err := f.prepareNetwork[name](); err != nil {
+			f.prepare[preparation{name, key}] = sync.OnceValue(func() error {
+				if err := network(); err != nil {
 					return err
 				}
 				all, err := f.images()
@@ -85,18 +83,18 @@ func newPreparationEvent(hypervisor string, images []provider.Image) event.Event
 	}
 	var size uint64
 	for _, i := range images {
-		size += image.Size(i.Disk)
+		size += provider.AllocatedSize(i.Disk)
 	}
-	return event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image of %s", hypervisor, image.FormatSize(size))}
+	return event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image of %s", hypervisor, provider.SizeText(size))}
 }
 
 // prepareFor prepares the network and image that the change needs.
 func (f *prerequisites) prepareFor(c changes.Change) error {
 	switch {
 	case c.NeedsImage():
-		return f.uploadImage[c.Hypervisor][c.ImageKey()]()
-	case !c.Runs() || slices.Contains(f.plan.UnpreparedHosts, c.Hypervisor):
-		return f.prepareNetwork[c.Hypervisor]()
+		return f.prepare[preparation{c.Hypervisor, c.ImageKey()}]()
+	case c.Action != changes.Keep || slices.Contains(f.plan.UnpreparedHosts, c.Hypervisor):
+		return f.prepare[preparation{hypervisor: c.Hypervisor}]()
 	}
 	return nil
 }
@@ -120,24 +118,12 @@ func (f *prerequisites) prepareImages() {
 		return
 	}
 	f.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Image, Total: len(f.keys)})
-	go func() { _, _ = f.images() }() // begin to hash the images while the networks are prepared; prepareFor waits for the result
+	go func() { _, _ = f.images() }() // begin to build the images while the networks are prepared; prepareFor waits for the result
 	var failed bool
 	for _, c := range f.plan.Changes {
 		if c.NeedsImage() && f.prepareFor(c) != nil {
 			failed = true // the error itself is returned by the tasks of the machines that need the image
 		}
 	}
-	f.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Image, Total: len(f.keys), Failed: failed, Text: f.describeImages()})
-}
-
-func (f *prerequisites) describeImages() string {
-	all, _ := f.images()
-	var size uint64
-	for _, k := range f.keys {
-		size += image.Size(all[k].Disk)
-	}
-	if size == 0 {
-		return fleet.Count(len(f.keys), "image")
-	}
-	return fmt.Sprintf("%s, %s", fleet.Count(len(f.keys), "image"), image.FormatSize(size))
+	f.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Image, Total: len(f.keys), Failed: failed, Text: fleet.Count(len(f.keys), "image")})
 }

@@ -11,16 +11,16 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // discoverAddress waits until the hypervisor reports the machine's address, and records the address. wasReady means that the machine
 // became ready in an earlier run. Such a machine keeps its recorded address if the hypervisor reports no address.
 func (m *Task) discoverAddress(ctx context.Context, wasReady bool) error {
-	d, ok := m.plan.hosts[m.Change.Hypervisor].(provider.Discoverer)
+	d, ok := m.host().(provider.Discoverer)
 	if !ok {
 		return &provider.Error{Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address", Err: errors.New("this kind of hypervisor does not report addresses")}
 	}
@@ -31,7 +31,7 @@ func (m *Task) discoverAddress(ctx context.Context, wasReady bool) error {
 	for {
 		all, err := d.Addresses(ctx, m.plan.Cluster, m.Change.Node)
 		if a := preferredAddress(all); a.IsValid() {
-			return m.recordAddress(a)
+			return m.recordAddress(ctx, a)
 		}
 		if wasReady && recorded.IsValid() && ctx.Err() == nil {
 			return nil
@@ -70,90 +70,81 @@ func preferredAddress(all []netip.Addr) netip.Addr {
 	return best
 }
 
-// recordAddress writes the address of the machine to the state, unless this address is already recorded.
-func (m *Task) recordAddress(a netip.Addr) error {
-	if m.Store.State().Machines[m.Change.Node].Address != a {
-		if err := m.Store.Update(func(s *state.State) error {
-			machine := s.Machines[m.Change.Node]
-			machine.Address = a
-			s.Machines[m.Change.Node] = machine
-			return nil
-		}); err != nil {
-			return err
+// recordAddress writes the address of the machine to the state, and the host key if nixbench has not made it.
+func (m *Task) recordAddress(ctx context.Context, a netip.Addr) error {
+	now := m.Store.State().Machines[m.Change.Node]
+	next := now
+	next.Address = a
+	if h, ok := m.host().(provider.Identifier); ok {
+		var err error
+		if next.HostKey, err = h.HostKey(ctx, m.plan.Cluster, m.Change.Node); err != nil {
+			return wrapHypervisorError(err, m.Change.Hypervisor, "find the host key of "+m.Change.Node)
 		}
 	}
-	return nil
+	if next == now {
+		return nil
+	}
+	return m.Store.Update(func(s *state.State) error { s.Machines[m.Change.Node] = next; return nil })
 }
 
 // waitForSystem waits until the machine accepts an SSH login with its pinned host key and its system has started. It
 // does not wait for failed systemd units, because the deployment may repair these units.
 func (m *Task) waitForSystem(ctx context.Context) error {
-	h, err := m.Fleet.Host(ctx, nixeval.Node{Name: m.Change.Node, Role: m.Change.Role, Unit: m.unitOf()})
+	h, err := m.Fleet.Host(ctx, nodeOf(m.Hive, m.Change.Node))
 	if err != nil {
 		return err
 	}
-	return waitForSystem(ctx, h, m.usesCloudInit(), m.Send)
+	return waitForSystem(ctx, h, m.Send)
 }
 
-// waitForSystem waits until a machine accepts an SSH login and its system has started. If usesCloudInit is set, a wrong
-// host key is no failure until ctx ends.
-func waitForSystem(ctx context.Context, h *remote.Host, usesCloudInit bool, send event.Sink) error {
+// waitForSystem waits until a machine accepts an SSH login and its system has started.
+func waitForSystem(ctx context.Context, h *remote.Host, send event.Sink) error {
 	var last error
 	for {
 		if _, err := h.WaitReachable(ctx); err != nil {
-			// If the image uses cloud-init, a wrong host key is no failure yet: cloud-init installs the pinned host key
-			// late in the boot. Until then, sshd uses the host key of the image.
-			if !usesCloudInit || ctx.Err() != nil {
-				return preferLastError(ctx, err, last)
-			}
-			last = err
-		} else {
-			word, err := readSystemState(ctx, h)
-			if err == nil && word != "starting" && word != "initializing" {
-				return nil
-			}
-			if err == nil {
-				err = fmt.Errorf("its system is still %s", word)
-			}
-			last = err
-			send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Boot, Node: h.Config().Node, Text: err.Error()})
+			return preferLastError(ctx, err, last)
 		}
+		word, err := readSystemState(ctx, h)
+		if err == nil && word != "starting" && word != "initializing" {
+			return nil
+		}
+		if err == nil {
+			err = fmt.Errorf("its system is still %s", word)
+		}
+		last = err
+		send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Boot, Node: h.Config().Node, Text: err.Error()})
 		if err := sleep(ctx, 300*time.Millisecond); err != nil {
 			return preferLastError(ctx, err, last)
 		}
 	}
 }
 
-// startAgainIfOff watches a machine that is booting. If the machine turns off, it is started once more, because some systems shut down
-// at the end of their first boot. If the machine turns off a second time, the context watched is cancelled, so that the caller does not
-// wait until the time limit. The caller must call endWatch when it no longer waits for the machine.
-func (m *Task) startAgainIfOff(ctx context.Context) (watched context.Context, endWatch func()) {
-	host := m.plan.hosts[m.Change.Hypervisor]
-	power, ok := host.(provider.Power)
+// errShutDown is the error of a machine that has turned off before it was ready.
+var errShutDown = errors.New("it is off: its system has shut down during the boot")
+
+// observeEvery is the time between two observations of a machine that is booting.
+const observeEvery = 2 * time.Second
+
+// cancelIfOff watches a machine that is booting. If the machine turns off, it cancels the returned context with errShutDown, so that the
+// caller does not wait until the time limit. The machine is off in two observations, because a container is off for a moment while it
+// reboots. The caller must call endWatch when it no longer waits for the machine.
+func (m *Task) cancelIfOff(ctx context.Context) (watched context.Context, endWatch func()) {
+	power, ok := m.host().(provider.Power)
 	if !ok {
 		return ctx, func() {}
 	}
+	node := m.Change.Node
 	watched, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		node := m.Change.Node
-		startedAgain := false
-		for sleep(watched, observeEvery) == nil {
+		for wasOff := false; sleep(watched, observeEvery) == nil; {
 			// An error of the hypervisor is ignored, because the machine may become ready all the same.
 			states, _ := power.States(watched, m.plan.Cluster, []string{node})
-			if states[node] != provider.Off || watched.Err() != nil {
-				continue
+			isOff := states[node] == provider.Off
+			if wasOff && isOff {
+				cancel(failure.WithHint(errShutDown, "nixbench console "+node+" shows what it printed; the next nixbench apply starts it again"))
 			}
-			if startedAgain {
-				cancel(errShutDownTwice)
-				return
-			}
-			startedAgain = true
-			m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: node + ": its system has shut down during the boot, so its machine is started once more"})
-			if err := power.Start(watched, m.plan.Cluster, node); err != nil {
-				cancel(wrapHypervisorError(err, m.Change.Hypervisor, "start "+node+" once more"))
-				return
-			}
+			wasOff = isOff
 		}
 	})
 	return watched, func() {
@@ -162,11 +153,6 @@ func (m *Task) startAgainIfOff(ctx context.Context) (watched context.Context, en
 	}
 }
 
-var errShutDownTwice = errors.New("it is off: its system has shut down twice")
-
-// observeEvery is the time between two observations of a machine that is booting.
-const observeEvery = 2 * time.Second
-
 // preferLastError returns last, the last observed error, if the context has ended; otherwise, or if last is nil, it
 // returns err.
 func preferLastError(ctx context.Context, err, last error) error {
@@ -174,19 +160,6 @@ func preferLastError(ctx context.Context, err, last error) error {
 		return last
 	}
 	return err
-}
-
-func (m *Task) usesCloudInit() bool {
-	return m.Hive.Roles[m.Change.Role].Identity == string(provider.CloudInit)
-}
-
-func (m *Task) unitOf() string {
-	for _, n := range m.Hive.Nodes {
-		if n.Name == m.Change.Node {
-			return n.Unit
-		}
-	}
-	return m.Change.Node
 }
 
 // readSystemState returns the output of systemctl is-system-running on the machine, such as running or degraded.

@@ -13,6 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
 	"github.com/nixbench/nixbench/deploy/state/runs"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // AskAndRecord asks the user to confirm the changes that stop running machines, and writes the plan to the run's record and to the
@@ -26,7 +27,7 @@ func (s *Starter) AskAndRecord(plan *OpenPlan, record *runs.Recorder, whole bool
 		if failure.KindOf(err) == failure.Declined {
 			return err
 		}
-		s.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(plan.Changes) - countRemovals(plan.Changes)})
+		s.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(plan.Changes) - len(removals(plan.Changes))})
 		if err != nil {
 			return err
 		}
@@ -34,7 +35,7 @@ func (s *Starter) AskAndRecord(plan *OpenPlan, record *runs.Recorder, whole bool
 	if err := record.Plan(plan.Plan); err != nil {
 		return err
 	}
-	if err := s.recordPlan(plan, whole); err != nil || !plan.Network.Mode.Ours() {
+	if err := s.recordPlan(plan, whole); err != nil || !plan.AssignsAddresses() {
 		return err
 	}
 	return s.WriteFacts(s.Store.State())
@@ -50,7 +51,7 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 	if plan.clientKey, err = keys.MakeClientKey(s.Dir); err != nil {
 		return err
 	}
-	now, next := s.Store.State(), s.Store.State()
+	next := s.Store.State()
 	if next.Cluster == nil {
 		next.Cluster = &state.Cluster{ID: plan.Cluster.ID, Hypervisors: map[string]provider.Hypervisor{}}
 	}
@@ -65,19 +66,13 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 	}
 	var stale []string
 	if whole {
-		stale = findStaleRecords(plan, now)
+		stale = findStaleRecords(plan, next)
 	}
 	for _, node := range stale {
 		next.Removed(node)
 	}
-	if len(stale) > 0 || !reflect.DeepEqual(now.Cluster, next.Cluster) || !reflect.DeepEqual(now.Machines, next.Machines) {
-		if err := s.Store.Update(func(now *state.State) error {
-			now.Cluster, now.Machines = next.Cluster, next.Machines
-			for _, node := range stale {
-				now.Removed(node)
-			}
-			return nil
-		}); err != nil {
+	if !reflect.DeepEqual(s.Store.State(), next) {
+		if err := s.Store.Update(func(now *state.State) error { *now = *next; return nil }); err != nil {
 			return err
 		}
 	}
@@ -91,20 +86,20 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 
 // recordPlace returns the record of a node's machine that is written to the state before the plan is executed.
 func (s *Starter) recordPlace(plan *OpenPlan, p changes.Place, m state.Machine) (state.Machine, error) {
-	m.MAC, m.Role = p.MAC, s.roleOf(p.Node)
+	m.MAC, m.Role = p.MAC, nodeOf(s.Hive, p.Node).Role
 	if p.Address.IsValid() {
 		m.Address = p.Address
 	}
 	c, hasChange := plan.ChangeOf(p.Node)
 	if hasChange && c.Action != changes.Create {
 		m.Hypervisor = p.Hypervisor
-		if m.Created == nil && !c.NeedsImage() { // a run was interrupted after it had created the machine
+		if m.Created == nil && !c.Creates() { // a run was interrupted after it had created the machine
 			when := time.Now().UTC()
 			m.Created = &when
 		}
 	}
 	// An existing machine keeps its host key. A new machine gets the key from the state folder.
-	if m.Created == nil || m.HostKey == "" || hasChange && c.NeedsImage() {
+	if m.Created == nil || m.HostKey == "" || hasChange && c.Creates() {
 		key, err := keys.MakeHostKey(s.Dir, p.Node)
 		if err != nil {
 			return m, err
@@ -128,21 +123,10 @@ func findStaleRecords(plan *OpenPlan, recorded *state.State) []string {
 	return out
 }
 
-func (m *Manager) roleOf(node string) string {
-	for _, n := range m.Hive.Nodes {
-		if n.Name == node {
-			return n.Role
-		}
+// nodeOf returns the node of the hive with this name, or a node with only this name if there is none.
+func nodeOf(hive *nixeval.Hive, name string) nixeval.Node {
+	if i := slices.IndexFunc(hive.Nodes, func(n nixeval.Node) bool { return n.Name == name }); i >= 0 {
+		return hive.Nodes[i]
 	}
-	return ""
-}
-
-func countRemovals(all []changes.Change) int {
-	n := 0
-	for _, c := range all {
-		if c.Action == changes.Remove {
-			n++
-		}
-	}
-	return n
+	return nixeval.Node{Name: name, Unit: name, Tags: []string{}}
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
@@ -32,7 +31,7 @@ type destroyer struct {
 
 // Destroy removes the machines of a plan, and then the networks, images and files that no machine uses.
 func (m *Manager) Destroy(ctx context.Context, plan *DestroyPlan, store *state.Store, record *runs.Recorder, parallel int) ([]state.NodeResult, error) {
-	w := &destroyer{Manager: m, Store: store, Record: record, parallel: parallel, cluster: m.clusterIdentity(store.State()), hosts: plan.hosts, outcome: Removed}
+	w := &destroyer{Manager: m, Store: store, Record: record, parallel: parallel, cluster: clusterIdentity(m.Hive, store.State()), hosts: plan.hosts, outcome: Removed}
 	if plan.abandoned != "" {
 		w.outcome = Forgotten
 	}
@@ -56,68 +55,20 @@ func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]stat
 	if len(list) == 0 {
 		return []state.NodeResult{}, nil
 	}
-	w.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Remove, Total: len(list)})
+	removals := map[string][]Removal{} // node → its removals; a node with machines on two hypervisors has two
 	var nodes []nixeval.Node
-	removals := map[string][]Removal{} // node → its removals; a node with a duplicate machine has two
 	for _, machine := range list {
 		if removals[machine.Node] == nil {
-			nodes = append(nodes, nixeval.Node{Name: machine.Node, Role: machine.Role})
+			nodes = append(nodes, nixeval.Node{Name: machine.Node, Unit: machine.Node, Role: machine.Role})
 		}
 		removals[machine.Node] = append(removals[machine.Node], machine)
 	}
-	var results []state.NodeResult
-	var errs []error
-	for _, o := range fleet.Each(ctx, nodes, w.parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-		w.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Remove, Node: n.Name})
-		err := w.removeMachine(ctx, n.Name, removals[n.Name])
-		w.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Remove, Node: n.Name, Failed: err != nil})
-		return struct{}{}, err
-	}) {
-		if o.Err != nil && ctx.Err() != nil && errors.Is(o.Err, context.Canceled) {
-			o.Err = context.Cause(ctx) // err says only that the context was cancelled; the cause says why
-		}
-		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: w.outcome}
-		duplicate := removals[o.Node.Name][0].duplicate
-		text := string(w.outcome)
-		if duplicate {
-			text = "its second machine is removed"
-		}
-		if o.Err != nil {
-			r.Outcome, r.Error = state.Failed, o.Err.Error()
-			text = "failed: " + fleet.Brief(o.Node.Name, o.Err)
-		}
-		if !duplicate || o.Err != nil { // a removed duplicate has no result: the node keeps its other machine
-			w.Record.Result(r)
-		}
-		w.Send.Send(event.Event{Kind: event.NodeResult, Phase: event.Remove, Node: o.Node.Name, Text: text, Failed: o.Err != nil})
-		results, errs = append(results, r), append(errs, o.Err)
-	}
-	err := errors.Join(errs...)
-	removed, absent := 0, 0
-	for i, r := range results {
-		switch {
-		case errs[i] != nil:
-		case w.outcome == Removed && !w.isOnHypervisor(removals[r.Node]):
-			absent++
-		default:
-			removed++
-		}
-	}
-	text := fmt.Sprintf("%s %s", fleet.Count(removed, "machine"), w.outcome)
-	if absent > 0 {
-		text += fmt.Sprintf(", %d no longer existed", absent)
-	}
-	w.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Remove, Total: len(nodes), Failed: err != nil, Text: text})
-	return results, err
+	return steps{w.Send, w.Record, event.Remove, event.Remove, w.parallel}.run(ctx, [][]nixeval.Node{nodes}, func(ctx context.Context, n nixeval.Node) (state.Outcome, error) {
+		return w.outcome, w.removeMachine(ctx, n.Name, removals[n.Name])
+	})
 }
 
-// isOnHypervisor reports whether a hypervisor has a domain or volume of a node's machine.
-func (w *destroyer) isOnHypervisor(removals []Removal) bool {
-	return slices.ContainsFunc(removals, func(p Removal) bool { return p.State != "" })
-}
-
-// removeMachine removes a node's machine and its record. If only a duplicate machine is removed, the node
-// keeps its record.
+// removeMachine removes a node's machine and its record.
 func (w *destroyer) removeMachine(ctx context.Context, node string, removals []Removal) error {
 	if err := w.Store.Begin(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine, Since: time.Now().UTC()}); err != nil {
 		return &BootError{Node: node, Err: err}
@@ -130,9 +81,6 @@ func (w *destroyer) removeMachine(ctx context.Context, node string, removals []R
 		if err := host.Remove(ctx, w.cluster, node); err != nil {
 			return &BootError{Node: node, Err: wrapHypervisorError(err, p.Hypervisor, "remove")}
 		}
-	}
-	if removals[0].duplicate {
-		return w.Store.Finish(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine})
 	}
 	return w.dropNodeRecord(node)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,172 +14,66 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-// Set is the machines of a run. Each machine becomes ready independently of the other machines.
+// Set is the machines of a run. Each machine becomes ready independently of the other machines. The methods that other packages call
+// accept nil, which is the set without machines.
 type Set struct {
-	starter        *Starter
+	*Starter
 	plan           *OpenPlan
-	results        map[string]*machineResult // by node
-	awaitAddresses sync.WaitGroup            // waits until the address of every machine is discovered, or the machine's task has ended
-	pending        sync.WaitGroup            // waits for all goroutines: the tasks, the preparation of images, the report of the phase's end
-	stopWaiting    context.CancelFunc        // ends the waiting for machines that were started and are not ready yet
-}
-
-// machineResult is the result of a machine's task.
-type machineResult struct {
-	done chan struct{} // closed when the task has ended
-	err  error         // set before done is closed
-	// deferred is the task that is executed later, when the deployment of the node begins. The machine keeps running
-	// until then. It is nil if the task is not deferred.
-	deferred *Task
-}
-
-// ClearDeferred removes the deferred task of a node. The caller has executed the task.
-func (b *Set) ClearDeferred(node string) { b.results[node].deferred = nil }
-
-// RemovedNodes returns the nodes that have no machine after the plan's removals.
-func (b *Set) RemovedNodes() []string {
-	if b == nil {
-		return nil
-	}
-	var out []string
-	for _, c := range b.plan.Changes {
-		if c.Action == changes.Remove && !b.plan.HasMachine(c.Node) {
-			out = append(out, c.Node)
-		}
-	}
-	return out
-}
-
-// DeferredTask returns the task that the caller must execute when the deployment of the node begins; nil if there is none.
-func (b *Set) DeferredTask(node string) *Task {
-	if b == nil || b.results[node] == nil {
-		return nil
-	}
-	return b.results[node].deferred
-}
-
-// WaitReady waits until the node's machine is ready or has failed. It returns at once if nixbench does not manage the
-// node's machine.
-func (b *Set) WaitReady(node string) error {
-	if b == nil || b.results[node] == nil {
-		return nil
-	}
-	<-b.results[node].done
-	return b.results[node].err
-}
-
-// Finish waits for all tasks and closes the connections to the hypervisors.
-func (b *Set) Finish() {
-	if b == nil {
-		return
-	}
-	b.pending.Wait()
-	b.stopWaiting()
-	b.plan.Close()
-}
-
-// AssignsAddresses reports whether nixbench assigns the addresses of the machines, so that they are known before the
-// machines start.
-func (b *Set) AssignsAddresses() bool { return b.plan.Network.Mode.Ours() }
-
-// AwaitAddresses waits until the address of every machine is discovered, or the machine's task has
-// failed. It returns the errors of the tasks that have ended.
-func (b *Set) AwaitAddresses() error {
-	b.awaitAddresses.Wait()
-	return b.joinTaskErrors()
-}
-
-// Obsolete waits for all tasks, and returns the machines that the plan removes. unused reports whether images or
-// networks may become unused, because the plan removes or recreates machines.
-func (b *Set) Obsolete() (obsolete []Removal, unused bool) {
-	if b == nil {
-		return nil, false
-	}
-	b.pending.Wait()
-	for _, c := range b.plan.Changes {
-		if c.Action == changes.Remove {
-			obsolete = append(obsolete, Removal{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, State: c.State, duplicate: b.plan.HasMachine(c.Node)})
-		}
-		unused = unused || c.Action == changes.Remove || c.Action == changes.Recreate
-	}
-	return obsolete, unused
-}
-
-// RemoveObsolete removes machines, and then the images and networks that no machine uses.
-func (b *Set) RemoveObsolete(ctx context.Context, record *runs.Recorder, obsolete []Removal) error {
-	w := &destroyer{Manager: b.starter.Manager, Store: b.starter.Store, Record: record, parallel: b.starter.Parallel, cluster: b.plan.Cluster, hosts: b.plan.hosts, outcome: Removed}
-	if _, err := w.executeRemovals(ctx, obsolete); err != nil {
-		return err
-	}
-	return w.removeUnused(ctx)
-}
-
-// joinTaskErrors joins the errors of the tasks that have ended so far.
-func (b *Set) joinTaskErrors() error {
-	var errs []error
-	for _, c := range b.plan.Changes {
-		if result := b.results[c.Node]; result != nil {
-			select {
-			case <-result.done:
-				errs = append(errs, result.err)
-			default:
-			}
-		}
-	}
-	return errors.Join(errs...)
+	prerequisites  *prerequisites
+	tasks          map[string]*Task   // by node
+	slots          chan struct{}      // semaphore for the creation of machines; a machine that only waits until it is ready holds no slot
+	leaders        sync.WaitGroup     // waits until the machines of the role that serves the cluster's API are created, or have failed
+	awaitAddresses sync.WaitGroup     // waits until the address of every machine is discovered, or the machine's task has ended
+	pending        sync.WaitGroup     // waits for all goroutines: the tasks, the preparation of images, the report of the phase's end
+	stopWaiting    context.CancelFunc // ends the waiting for machines that were started and are not ready yet
 }
 
 // Start starts a task for every machine of the plan, and does not wait for the tasks.
 func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
-	b := &Set{starter: s, plan: plan, results: map[string]*machineResult{}}
+	b := &Set{Starter: s, plan: plan, prerequisites: s.newPrerequisites(ctx, plan), tasks: map[string]*Task{}}
 	var waitCtx context.Context
 	waitCtx, b.stopWaiting = context.WithCancel(ctx)
-	f := s.newPrerequisites(ctx, plan)
 	workers := s.Parallel
 	if workers <= 0 {
 		workers = len(plan.Changes) + 1
 	}
-	slots := make(chan struct{}, workers)
+	b.slots = make(chan struct{}, workers)
 	counts := map[changes.Action]int{}
-	var leaders sync.WaitGroup
-	var all []*Task
 	for _, c := range plan.Changes {
 		if c.Action == changes.Remove {
 			continue
 		}
-		result := &machineResult{done: make(chan struct{})}
-		b.results[c.Node] = result
-		if !plan.Network.Mode.Ours() {
+		t := &Task{Set: b, Change: c, done: make(chan struct{}), markCreated: func() {}, markAddressed: func() {}}
+		b.tasks[c.Node] = t
+		if t.discoversAddress() {
 			b.awaitAddresses.Add(1)
+			t.markAddressed = sync.OnceFunc(b.awaitAddresses.Done)
 		}
-		m := &Task{Starter: s, plan: plan, prerequisites: f, Change: c, slots: slots, awaitTurn: leaders.Wait, markCreated: func() {}, markAddressed: sync.OnceFunc(func() {
-			if !plan.Network.Mode.Ours() {
-				b.awaitAddresses.Done()
-			}
-		})}
 		if s.Deferred != nil && s.Deferred(c) {
-			later := *m
-			result.deferred = &later
-			m.Change.Action = changes.Keep
+			later := *t
+			t.deferred = &later
+			t.Change.Action = changes.Keep
 		}
-		counts[m.Change.Action]++
-		if s.hasEndpointRole(c) {
-			leaders.Add(1)
-			m.awaitTurn, m.markCreated = func() {}, sync.OnceFunc(leaders.Done)
+		counts[t.Change.Action]++
+		if t.isLeader = s.hasEndpointRole(c); t.isLeader {
+			b.leaders.Add(1)
+			t.markCreated = sync.OnceFunc(b.leaders.Done)
 		}
-		all = append(all, m)
 	}
-	for _, m := range all {
-		result := b.results[m.Change.Node]
+	for _, c := range plan.Changes { // in the order of the nodes
+		t := b.tasks[c.Node]
+		if c.Action == changes.Remove {
+			continue
+		}
 		b.pending.Go(func() {
-			result.err = m.Execute(ctx, waitCtx)
-			m.markCreated()
-			close(result.done) // close done before markAddressed is called, so that AwaitAddresses returns the error of this task
-			m.markAddressed()
+			t.err = t.Execute(ctx, waitCtx)
+			t.markCreated()
+			close(t.done) // close done before markAddressed is called, so that AwaitAddresses returns the error of this task
+			t.markAddressed()
 		})
 	}
-	b.pending.Go(f.prepareImages)
-	s.sendPhaseEnd(b, counts)
+	b.pending.Go(b.prerequisites.prepareImages)
+	b.pending.Go(func() { b.sendPhaseEnd(counts) })
 	return b
 }
 
@@ -192,24 +85,19 @@ func (s *Starter) hasEndpointRole(c changes.Change) bool {
 	return cluster != nil && cluster.Endpoint != nil && cluster.Endpoint.Role != nil && *cluster.Endpoint.Role == c.Role
 }
 
-// sendPhaseEnd sends the end of the provision phase when every machine is ready or has failed. It does not wait.
-func (s *Starter) sendPhaseEnd(b *Set, counts map[changes.Action]int) {
-	b.pending.Go(func() {
-		for _, result := range b.results {
-			<-result.done
+// sendPhaseEnd sends the end of the provision phase when every machine is ready or has failed.
+func (b *Set) sendPhaseEnd(counts map[changes.Action]int) {
+	failed := 0
+	for _, t := range b.tasks {
+		if <-t.done; t.err != nil {
+			failed++
 		}
-		failed := 0
-		for _, result := range b.results {
-			if result.err != nil {
-				failed++
-			}
-		}
-		text := countActions(counts)
-		if failed > 0 {
-			text = fmt.Sprintf("%d of %s not ready", failed, fleet.Count(len(b.results), "machine"))
-		}
-		s.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Total: len(b.results), Failed: failed > 0, Text: text})
-	})
+	}
+	text := countActions(counts)
+	if failed > 0 {
+		text = fmt.Sprintf("%d of %s not ready", failed, fleet.Count(len(b.tasks), "machine"))
+	}
+	b.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Total: len(b.tasks), Failed: failed > 0, Text: text})
 }
 
 // countActions formats the number of machines per action: `2 created, 1 kept`.
@@ -232,6 +120,96 @@ func countActions(counts map[changes.Action]int) string {
 	return strings.Join(parts, ", ")
 }
 
+// taskOf returns the task of a node's machine; nil if nixbench does not manage the machine.
+func (b *Set) taskOf(node string) *Task {
+	if b == nil {
+		return nil
+	}
+	return b.tasks[node]
+}
+
+// WaitReady waits until the node's machine is ready or has failed, or ctx ends. It returns at once if nixbench does not manage the
+// node's machine.
+func (b *Set) WaitReady(ctx context.Context, node string) error {
+	t := b.taskOf(node)
+	if t == nil {
+		return nil
+	}
+	select {
+	case <-t.done:
+		return t.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// DeferredAction returns the action of a task that was deferred until the deployment of the node begins; empty if there is none.
+func (b *Set) DeferredAction(node string) changes.Action {
+	if t := b.taskOf(node); t != nil && t.deferred != nil {
+		return t.deferred.Change.Action
+	}
+	return ""
+}
+
+// ExecuteDeferred executes the deferred task of a node. After it, the node has no deferred task.
+func (b *Set) ExecuteDeferred(ctx context.Context, node string) error {
+	t := b.tasks[node]
+	later := t.deferred
+	t.deferred = nil
+	return later.Execute(ctx, ctx)
+}
+
+// AnyMachineDeferred reports whether a machine has a deferred task, which is executed when the deployment of its node begins.
+func (b *Set) AnyMachineDeferred() bool {
+	return b != nil && slices.ContainsFunc(b.plan.Changes, func(c changes.Change) bool { return b.DeferredAction(c.Node) != "" })
+}
+
+// IsKept reports whether the plan does not change the node's machine, or nixbench does not manage the machine.
+func (b *Set) IsKept(node string) bool {
+	if b.taskOf(node) == nil {
+		return true
+	}
+	c, _ := b.plan.ChangeOf(node)
+	return c.Action == changes.Keep
+}
+
+// AssignsAddresses reports whether nixbench assigns the addresses of the machines, so that they are known before the
+// machines start.
+func (b *Set) AssignsAddresses() bool { return b.plan.AssignsAddresses() }
+
+// AwaitAddresses waits until the address of every machine is discovered, or the machine's task has
+// failed. It returns the errors of the tasks that have ended.
+func (b *Set) AwaitAddresses() error {
+	b.awaitAddresses.Wait()
+	var errs []error
+	for _, c := range b.plan.Changes {
+		if t := b.tasks[c.Node]; t != nil {
+			select {
+			case <-t.done:
+				errs = append(errs, t.err)
+			default:
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CreationErrors joins the errors of machines that could not be created. It omits the errors of
+// machines that were started and are not ready. The caller must have called AbandonWaits and waited for the tasks.
+func (b *Set) CreationErrors() error {
+	if b == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range b.plan.Changes {
+		var failed *BootError
+		if t := b.tasks[c.Node]; t != nil && errors.As(t.err, &failed) && !failed.Started {
+			errs = append(errs, failed)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // AbandonWaits stops waiting for machines that are not ready. Machines that are being created are still completed. The
 // next run waits until the machines are ready.
 func (b *Set) AbandonWaits() {
@@ -240,39 +218,52 @@ func (b *Set) AbandonWaits() {
 	}
 }
 
-// readyChannel returns a channel that is closed when the node's machine is ready or has failed;
-// nil if nixbench does not manage the node's machine.
-func (b *Set) ReadyChannel(node string) <-chan struct{} {
-	if b == nil || b.results[node] == nil {
-		return nil
+// Finish waits for all tasks and closes the connections to the hypervisors.
+func (b *Set) Finish() {
+	if b == nil {
+		return
 	}
-	return b.results[node].done
+	b.pending.Wait()
+	b.stopWaiting()
+	b.plan.Close()
 }
 
-// IsKept reports whether the plan does not change the node's machine, or nixbench does not manage the machine.
-func (b *Set) IsKept(node string) bool {
-	return b == nil || b.results[node] == nil || slices.ContainsFunc(b.plan.Changes, func(c changes.Change) bool {
-		return c.Node == node && c.Action == changes.Keep
-	})
-}
-
-// CreationErrors joins the errors of machines that could not be created. It omits the errors of
-// machines that were started and are not ready.
-func (b *Set) CreationErrors() error {
+// RemovedNodes returns the nodes whose machines the plan removes.
+func (b *Set) RemovedNodes() []string {
 	if b == nil {
 		return nil
 	}
-	var errs []error
-	for _, c := range b.plan.Changes {
-		var failed *BootError
-		if result := b.results[c.Node]; result != nil && errors.As(result.err, &failed) && !failed.Started {
-			errs = append(errs, failed)
-		}
-	}
-	return errors.Join(errs...)
+	return RemovedNodes(removals(b.plan.Changes))
 }
 
-// AnyMachineDeferred reports whether a machine has a deferred task, which is executed when the deployment of its node begins.
-func (b *Set) AnyMachineDeferred() bool {
-	return b != nil && slices.ContainsFunc(slices.Sorted(maps.Keys(b.results)), func(node string) bool { return b.results[node].deferred != nil })
+// removals returns the machines that a plan with these changes removes.
+func removals(all []changes.Change) []Removal {
+	var out []Removal
+	for _, c := range all {
+		if c.Action == changes.Remove {
+			out = append(out, Removal{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, State: c.State})
+		}
+	}
+	return out
+}
+
+// Obsolete waits for all tasks, and returns the machines that the plan removes. unused reports whether images or
+// networks may become unused, because the plan removes or recreates machines.
+func (b *Set) Obsolete() (obsolete []Removal, unused bool) {
+	if b == nil {
+		return nil, false
+	}
+	b.pending.Wait()
+	return removals(b.plan.Changes), slices.ContainsFunc(b.plan.Changes, func(c changes.Change) bool {
+		return c.Action == changes.Remove || c.Action == changes.Recreate
+	})
+}
+
+// RemoveObsolete removes machines, and then the images and networks that no machine uses.
+func (b *Set) RemoveObsolete(ctx context.Context, record *runs.Recorder, obsolete []Removal) error {
+	w := &destroyer{Manager: b.Manager, Store: b.Store, Record: record, parallel: b.Parallel, cluster: b.plan.Cluster, hosts: b.plan.hosts, outcome: Removed}
+	if _, err := w.executeRemovals(ctx, obsolete); err != nil {
+		return err
+	}
+	return w.removeUnused(ctx)
 }

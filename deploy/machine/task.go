@@ -13,15 +13,23 @@ import (
 
 // Task executes the planned change of one machine, and waits until the machine is ready.
 type Task struct {
-	*Starter
-	plan          *OpenPlan
-	prerequisites *prerequisites
+	*Set
 	Change        changes.Change
-	slots         chan struct{} // semaphore for the creation of machines; a machine that only waits until it is ready holds no slot
-	awaitTurn     func()        // waits until the machines of the role that serves the cluster's API are created, because these come first
+	isLeader      bool          // whether the machine has the role that serves the cluster's API; the other machines are created later
 	markCreated   func()        // called when this machine is created, or has failed
 	markAddressed func()        // called when the address of this machine is recorded, or the task has failed
+	done          chan struct{} // closed when the task has ended
+	err           error         // set before done is closed
+	// deferred is the task that is executed later, when the deployment of the node begins. The machine keeps running
+	// until then. It is nil if the task is not deferred.
+	deferred *Task
 }
+
+// discoversAddress reports whether the address of the machine is discovered when it runs, because nixbench does not assign it.
+func (m *Task) discoversAddress() bool { return !m.Change.Address.IsValid() }
+
+// host returns the provider of the machine's hypervisor.
+func (m *Task) host() provider.Provider { return m.plan.hosts[m.Change.Hypervisor] }
 
 // Execute executes the change, and waits until the node can be deployed. If waitCtx ends, Execute stops waiting, but
 // still completes the creation of the machine.
@@ -31,8 +39,8 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 	if err := m.prerequisites.prepareFor(m.Change); err != nil {
 		return m.newCreationError(err)
 	}
-	running := m.Change.Runs()
-	if running && !unready && m.plan.Network.Mode.Ours() {
+	running := m.Change.Action == changes.Keep
+	if running && !unready && !m.discoversAddress() {
 		return nil
 	}
 	if !running || unready {
@@ -58,7 +66,9 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 // started. If running is set and unready is not, the machine was ready in an earlier run, and bootUntilReady does not wait.
 func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready bool) error {
 	if !running {
-		m.awaitTurn()
+		if !m.isLeader {
+			m.leaders.Wait()
+		}
 		if err := m.createOrStartMachine(ctx); err != nil {
 			return m.newCreationError(err)
 		}
@@ -68,11 +78,11 @@ func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready boo
 	limitCtx, cancel := context.WithTimeout(waitCtx, m.bootTimeLimit())
 	defer cancel()
 	if !running || unready {
-		watched, endWatch := m.startAgainIfOff(limitCtx)
+		watched, endWatch := m.cancelIfOff(limitCtx)
 		defer endWatch()
 		limitCtx = watched
 	}
-	if !m.plan.Network.Mode.Ours() {
+	if m.discoversAddress() {
 		if err := m.discoverAddress(limitCtx, running && !unready); err != nil {
 			return m.newNotReadyError(ctx, time.Since(began), err)
 		}
@@ -106,7 +116,6 @@ func (m *Task) createOrStartMachine(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	host := m.plan.hosts[m.Change.Hypervisor]
 	image, err := m.prerequisites.imageOf(m.Change)
 	if err != nil {
 		return err
@@ -118,7 +127,7 @@ func (m *Task) createOrStartMachine(ctx context.Context) error {
 	node := m.Change.Node
 	if err := m.Store.Update(func(s *state.State) error {
 		s.Begin(state.Intent{Run: m.RunID, Node: node, Step: state.MakeMachine, Path: string(m.Change.Action), Since: time.Now().UTC()})
-		if m.Change.NeedsImage() {
+		if m.Change.Creates() {
 			s.Making(node, m.Change.Hypervisor, spec.Image)
 		}
 		return nil
@@ -126,11 +135,11 @@ func (m *Task) createOrStartMachine(ctx context.Context) error {
 		return err
 	}
 	if m.Change.Action == changes.Recreate {
-		if err := host.Remove(ctx, m.plan.Cluster, node); err != nil {
+		if err := m.host().Remove(ctx, m.plan.Cluster, node); err != nil {
 			return wrapHypervisorError(err, m.Change.Hypervisor, "remove "+node)
 		}
 	}
-	if err := host.Ensure(ctx, m.plan.Cluster, m.plan.Network, spec); err != nil {
+	if err := m.host().Ensure(ctx, m.plan.Cluster, m.plan.Network, spec); err != nil {
 		return wrapHypervisorError(err, m.Change.Hypervisor, string(m.Change.Action)+" "+node)
 	}
 	if err := m.Store.Update(func(s *state.State) error { s.Made(node, time.Now().UTC()); return nil }); err != nil {

@@ -32,7 +32,6 @@ type Options struct {
 	Goal           Goal
 	Confirm        time.Duration // time to confirm before the node rolls back; 0: the rollback is not armed
 	SettleTime     time.Duration // see activate.Request
-	NoReboot       bool          // see activate.Request
 	Specialisation string
 	ActivateWith   string // "" or activate.NixosRebuild
 	ReplaceUnknown bool   // overrides replaceUnknownProfiles of the hive
@@ -47,34 +46,13 @@ type host interface {
 
 // Inspect returns the state that a node reports. If a killed run has requested a reboot of the node, Inspect first waits until
 // this reboot has ended.
-func (c *Changer) Inspect(ctx context.Context, n nixeval.Node) (observed activate.Node, err error) {
-	err = c.connect(ctx, n, func(h host) error {
-		observed, err = Inspect(ctx, c.Activator, n.Name, h)
-		return err
-	})
-	return observed, err
+func (c *Changer) Inspect(ctx context.Context, n nixeval.Node) (activate.Node, error) {
+	return c.InspectWith(ctx, n, c.Activator.Inspect)
 }
 
-// InspectSystems is Inspect, but without the state of systemd and some other fields, see [activate.Activator.InspectSystems].
-func (c *Changer) InspectSystems(ctx context.Context, n nixeval.Node) (observed activate.Node, err error) {
-	err = c.connect(ctx, n, func(h host) error {
-		observed, err = c.Activator.InspectSystems(ctx, n.Name, h)
-		err = wrapInspectError(n.Name, err)
-		return err
-	})
-	return observed, err
-}
-
-// Connect connects to a node without inspecting it. Like Inspect, it waits for a requested reboot.
-func (c *Changer) Connect(ctx context.Context, n nixeval.Node) error {
-	return c.connect(ctx, n, func(h host) error {
-		_, err := h.Conn(ctx)
-		return err
-	})
-}
-
-// connect connects to a node and calls use with the connection. It sends the events of the phase connect for both steps.
-func (c *Changer) connect(ctx context.Context, n nixeval.Node, use func(host) error) error {
+// InspectWith is like Inspect, but inspects the node with the function look, such as [activate.Activator.InspectSystems]. If look is
+// nil, it only connects to the node.
+func (c *Changer) InspectWith(ctx context.Context, n nixeval.Node, look func(context.Context, string, activate.Host) (activate.Node, error)) (observed activate.Node, err error) {
 	c.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: n.Name})
 	h, err := c.Fleet.Host(ctx, n)
 	if err == nil && c.Store.State().Rebooting(n.Name) != nil {
@@ -82,11 +60,16 @@ func (c *Changer) connect(ctx context.Context, n nixeval.Node, use func(host) er
 			h, err = c.Fleet.Host(ctx, n)
 		}
 	}
-	if err == nil {
-		err = use(h)
+	switch {
+	case err != nil:
+	case look == nil:
+		_, err = h.Conn(ctx)
+	default:
+		observed, err = look(ctx, n.Name, h)
+		err = wrapInspectError(n.Name, err)
 	}
 	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Connect, Node: n.Name, Failed: err != nil})
-	return err
+	return observed, err
 }
 
 // Inspect returns the state that a node reports. If the connection is lost or the node does not answer in time, the error belongs

@@ -20,14 +20,14 @@ import (
 type Task struct {
 	Node          nixeval.Node
 	Deployment    nixeval.Deployment // the node's deployment options
-	Closure       nixeval.Closure
+	Closure       nixeval.Closure    // the desired system of the node
 	BuildOnTarget bool
 	Observed      activate.Node // state of the node before the run
 	Unchanged     bool          // the node already runs the desired system; only keys may differ
 	Transferred   bool          // Transfer has succeeded for this task, so Deploy does not transfer the system
-	// Keys are the keys that the node has after the deployment; other keys that nixbench has uploaded earlier are removed. Nil
+	// KeySet has the keys that the node has after the deployment; other keys that nixbench has uploaded earlier are removed. Nil
 	// means that the keys on the node are not changed.
-	Keys *secrets.Set
+	KeySet *secrets.Set
 
 	AfterLogin func(context.Context) // see activate.Request
 }
@@ -84,7 +84,7 @@ func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result
 		return c.updateKeys(ctx, h, t, o)
 	}
 	if !t.Transferred {
-		if err := c.transferClosure(ctx, h, t, o); err != nil {
+		if err := c.Transfer(ctx, t, o); err != nil {
 			return failed, err
 		}
 	}
@@ -92,7 +92,11 @@ func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result
 	case Push:
 		return Result{Outcome: state.Switched, Text: "copied"}, nil
 	case DryActivate:
-		return c.dryActivate(ctx, h, t, o)
+		result, err := c.Activator.Activate(ctx, t.Node.Name, h, c.newRequest(t, o))
+		if err != nil {
+			return failed, &fleet.NodeError{Node: t.Node.Name, Step: event.Activate, Err: err}
+		}
+		return Result{Outcome: state.Unchanged, Text: formatDryActivation(result)}, nil
 	}
 	recovered, err := c.finishPreviousActivation(ctx, h, t)
 	if err != nil {
@@ -141,37 +145,26 @@ func (c *Changer) confirmUnchanged(t Task, o Options) error {
 	})
 }
 
-// Transfer does the first step of Deploy before Deploy is called: it copies the system to the node, or builds the system on the
-// node.
+// Transfer copies the system to the node, or builds the system there, and makes a garbage collector root for it on the node. Deploy
+// does it, unless it was done before.
 func (c *Changer) Transfer(ctx context.Context, t Task, o Options) error {
 	h, err := c.Fleet.Host(ctx, t.Node)
 	if err != nil {
 		return err
 	}
-	return c.transferClosure(ctx, h, t, o)
-}
-
-// transferClosure copies the system to the node, or builds the system there, and makes a garbage collector root for it on the
-// node.
-func (c *Changer) transferClosure(ctx context.Context, h host, t Task, o Options) error {
 	name := t.Node.Name
 	c.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: name})
 	var text string
 	var stats closure.Stats
-	var err error
 	root := "nixbench-wanted" // until the profile points to the system, the node's garbage collector could delete it
+	if o.Goal == DryActivate {
+		root = ""
+	}
 	switch {
 	case t.BuildOnTarget:
-		text, err = "built there", c.Copier.BuildOnTarget(ctx, name, h, []string{t.Closure.Drv})
-		if err == nil && o.Goal != DryActivate {
-			err = c.Copier.Protect(ctx, name, h, root, t.Closure.Out)
-		}
+		text, err = "built there", c.Copier.BuildOnTarget(ctx, name, h, t.Closure.Drv, t.Closure.Out, root)
 	default:
-		if o.Goal == DryActivate {
-			stats, err = c.Copier.Copy(ctx, name, h, []string{t.Closure.Out})
-		} else {
-			stats, err = c.Copier.CopyAndProtect(ctx, name, h, root, t.Closure.Out)
-		}
+		stats, err = c.Copier.Copy(ctx, name, h, t.Closure.Out, root)
 		text = fmt.Sprintf("%d paths", stats.Paths)
 		if err != nil {
 			stats = closure.Stats{} // after an error, stats counts the paths that were to be copied, and not the copied paths
@@ -189,7 +182,7 @@ func (c *Changer) transferClosure(ctx context.Context, h host, t Task, o Options
 func (c *Changer) newRequest(t Task, o Options) activate.Request {
 	return activate.Request{
 		Run: c.RunID, Path: t.Closure.Out, Goal: activate.Goal(o.Goal),
-		Specialisation: o.Specialisation, Confirm: o.Confirm, SettleTime: o.SettleTime, NoReboot: o.NoReboot, Activator: o.ActivateWith,
+		Specialisation: o.Specialisation, Confirm: o.Confirm, SettleTime: o.SettleTime, Activator: o.ActivateWith,
 		ReplaceUnknown: o.ReplaceUnknown || t.Deployment.ReplaceUnknownProfiles,
 		Known:          c.Store.Node(t.Node.Name).Paths,
 		Observed:       &t.Observed,
@@ -205,7 +198,7 @@ func CheckReplaceable(name string, observed activate.Node, closure nixeval.Closu
 	case !o.Goal.Activates() || runs == "":
 		return nil
 	case !observed.NixOS:
-		return &activate.NotNixOSError{Node: name}
+		return activate.NewNotNixOSError(name)
 	}
 	r := activate.Request{Path: closure.Out, ReplaceUnknown: o.ReplaceUnknown || d.ReplaceUnknownProfiles, Known: known}
 	return r.CheckReplaceable(name, observed.WithDesired(runs))
@@ -227,21 +220,13 @@ func TargetSystem(closure nixeval.Closure, o Options) string {
 	return system
 }
 
-func (c *Changer) dryActivate(ctx context.Context, h host, t Task, o Options) (Result, error) {
-	result, err := c.Activator.Activate(ctx, t.Node.Name, h, c.newRequest(t, o))
-	if err != nil {
-		return Result{Outcome: state.Failed}, &fleet.NodeError{Node: t.Node.Name, Step: event.Activate, Err: err}
-	}
-	return Result{Outcome: state.Unchanged, Text: formatDryActivation(result)}, nil
-}
-
 // activateTask activates the task's system on the node. recovered means that an unfinished activation of a killed run was finished
 // or undone on the node before.
 func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, recovered bool) (Result, error) {
 	name := t.Node.Name
 	request := c.newRequest(t, o)
-	if t.Keys != nil {
-		if late := t.Keys.At(secrets.Post); len(late.Keys) > 0 {
+	if t.KeySet != nil {
+		if late := t.KeySet.At(secrets.Post); len(late.Keys) > 0 {
 			request.AfterSwitch = func(ctx context.Context) bool { return c.uploadLateKeys(ctx, h, late, o) }
 		}
 	}

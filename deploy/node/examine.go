@@ -50,40 +50,39 @@ func AddCause(ctx context.Context, f *fleet.Fleet, node string, err error) error
 	return failure.WithHint(err, fmt.Sprintf("%s: %s; mend this and run the command again", node, strings.Join(found, ", ")))
 }
 
-// readFindings parses the output of examineScript, and returns a text for each problem, such as a full file system.
+// readFindings parses the output of examineScript, and returns a text for each problem, such as a full file system. Several folders
+// may be on one file system.
 func readFindings(out string, now time.Time) []string {
 	var found []string
-	add := func(format string, args ...any) {
-		if text := fmt.Sprintf(format, args...); !slices.Contains(found, text) { // several folders may be on one file system
-			found = append(found, text)
-		}
-	}
 	clock, rest, _ := strings.Cut(out, "\n")
 	for line := range strings.Lines(rest) {
 		f := strings.Fields(line)
 		if len(f) < 6 {
 			continue
 		}
-		place := strings.Join(f[5:], " ")
-		fix := "remove files"
+		place, fix := strings.Join(f[5:], " "), "remove files"
 		switch place {
 		case "/run":
 			fix = "remove files, or reboot the node, which empties it"
 		case "/", "/nix", "/boot":
 			fix = "remove files, or old generations with nix-collect-garbage -d"
 		}
+		text := ""
 		switch free, size, inodes := parseNumber(f[1]), parseNumber(f[2]), parseNumber(f[3]); {
 		case f[0] == "ro":
-			add("%s is read-only", place)
+			text = place + " is read-only"
 		case free < littleSpace && size > 0:
-			add("%s is full or nearly so: %d KiB of %d KiB are free (%s)", place, free, size, fix)
+			text = fmt.Sprintf("%s is full or nearly so: %d KiB of %d KiB are free (%s)", place, free, size, fix)
 		case inodes == 0 && parseNumber(f[4]) > 0:
-			add("%s has no free inodes (%s)", place, fix)
+			text = fmt.Sprintf("%s has no free inodes (%s)", place, fix)
+		}
+		if text != "" && !slices.Contains(found, text) {
+			found = append(found, text)
 		}
 	}
-	if seconds := parseNumber(clock); seconds != math.MaxInt64 {
+	if seconds, err := strconv.ParseInt(clock, 10, 64); err == nil {
 		if off := time.Unix(seconds, 0).Sub(now).Round(time.Second); off.Abs() > wrongClock {
-			add("its clock is %s off (it is %s there)", off.Abs(), time.Unix(seconds, 0).UTC().Format(time.RFC3339))
+			found = append(found, fmt.Sprintf("its clock is %s off (it is %s there)", off.Abs(), time.Unix(seconds, 0).UTC().Format(time.RFC3339)))
 		}
 	}
 	return found

@@ -49,7 +49,7 @@ func (o Options) keyBackupMode(when secrets.When) secrets.Aside {
 func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, why error) error {
 	var lost *activate.LostSightError
 	var busy *activate.BusyError
-	if t.Keys == nil || len(t.Keys.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
+	if t.KeySet == nil || len(t.KeySet.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
 		return nil
 	}
 	// Restore the keys also after Ctrl-C. The user then waits for nixbench to end, so undoTimeout limits the time of the
@@ -108,13 +108,13 @@ func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Re
 // no keys for the node, uploadKeys removes the keys of the old system after the switch. If in addition the node's system does not
 // change, it does nothing.
 func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, when secrets.When) (secrets.Result, error) {
-	if t.Keys == nil {
+	if t.KeySet == nil {
 		return secrets.Result{}, nil
 	}
-	if len(t.Keys.Keys) == 0 && (when == secrets.Pre || o.Goal == Boot || o.Goal == Test || when == secrets.All && o.Goal != UploadKeys) {
+	if len(t.KeySet.Keys) == 0 && (when == secrets.Pre || o.Goal == Boot || o.Goal == Test || when == secrets.All && o.Goal != UploadKeys) {
 		return secrets.Result{}, nil
 	}
-	set := t.Keys.At(when)
+	set := t.KeySet.At(when)
 	set.Aside = o.keyBackupMode(when)
 	set.KeepOld = o.Goal == Boot || o.Goal == Test // after boot and test, the node runs one system and boots another, and the other system needs the old keys
 	set.Restart = when != secrets.Pre && o.Goal != Boot
@@ -155,9 +155,9 @@ func (c connection) Conn(context.Context) (*remote.Conn, error) { return c.conn,
 // the switch, which lists the keys to remove. If there was no such upload, it returns false only if the hive has no keys for the
 // node, and the node has reported that it has no keys.
 func hasKeysAfterSwitch(t Task, o Options, before secrets.Result, after activate.Node) bool {
-	if t.Keys == nil || len(t.Keys.Keys) == 0 && after.NoKeys {
+	if t.KeySet == nil || len(t.KeySet.Keys) == 0 && after.NoKeys {
 		return false
 	}
-	early := len(t.Keys.At(secrets.Pre).Keys)
-	return o.Goal != Switch || early == 0 || early < len(t.Keys.Keys) || len(before.Stale) > 0
+	early := len(t.KeySet.At(secrets.Pre).Keys)
+	return o.Goal != Switch || early == 0 || early < len(t.KeySet.Keys) || len(before.Stale) > 0
 }

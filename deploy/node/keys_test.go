@@ -47,12 +47,12 @@ func TestKeysOfUnreachableNodes(t *testing.T) {
 		{rolledBack, "the node has restored the previous keys with its previous system, but this could not be verified: a: restore keys: no answer within 5s"},
 		{&fleet.NodeError{Node: "a", Err: rolledBack}, "the node has restored the previous keys"},
 		{errors.New("no space left"), "its keys may be those of the new system; nixbench apply compares them with the hive: a: restore keys: no answer within 5s"},
-		{&activate.LostSightError{Node: "a"}, ""},
-		{&activate.BusyError{Node: "a"}, ""},
+		{&activate.LostSightError{}, ""},
+		{&activate.BusyError{}, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := &Changer{Uploader: &secrets.Uploader{}}
-			task := Task{Node: nixeval.Node{Name: "a"}, Keys: &secrets.Set{Keys: make([]secrets.Key, 1)}}
+			task := Task{Node: nixeval.Node{Name: "a"}, KeySet: &secrets.Set{Keys: make([]secrets.Key, 1)}}
 			err := c.restoreKeys(t.Context(), unreachableHost{}, task, Options{}, test.why)
 			switch {
 			case test.want == "" && err != nil, test.want != "" && err == nil:
@@ -84,7 +84,7 @@ func TestKeysAfterSwitch(t *testing.T) {
 		{nil, Switch, secrets.Result{}, activate.Node{NoKeys: true}, false},
 		{[]secrets.Key{late}, Switch, secrets.Result{}, activate.Node{NoKeys: true}, true},
 	} {
-		if got := hasKeysAfterSwitch(Task{Keys: &secrets.Set{Keys: test.keys}}, Options{Goal: test.goal}, test.before, test.after); got != test.want {
+		if got := hasKeysAfterSwitch(Task{KeySet: &secrets.Set{Keys: test.keys}}, Options{Goal: test.goal}, test.before, test.after); got != test.want {
 			t.Errorf("%+v: got %v", test, got)
 		}
 	}
@@ -99,7 +99,7 @@ func TestKeysAreLeftAlone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			task := Task{Node: nixeval.Node{Name: "a"}, Keys: test.keys}
+			task := Task{Node: nixeval.Node{Name: "a"}, KeySet: test.keys}
 			for _, goal := range []Goal{Switch, UploadKeys} {
 				_, err := (&Changer{Uploader: &secrets.Uploader{}}).uploadKeys(ctx, unreachableHost{}, task, Options{Goal: goal}, secrets.Post)
 				if (err != nil) != test.asks {

@@ -42,16 +42,20 @@ func (c *Changer) restoreSystem(ctx context.Context, t Task, h host, o Options, 
 	if generation == 0 {
 		return errors.New("it had no earlier generation")
 	}
-	if t.Keys != nil { // restore the keys before the system, because the services of the earlier system start with the previous keys
+	if t.KeySet != nil { // restore the keys before the system, because the services of the earlier system start with the previous keys
 		if err := c.Uploader.PutBack(ctx, name, h); err != nil {
 			return AddCause(ctx, c.Fleet, name, err)
 		}
 	}
-	_, _, err := c.ApplySystem(ctx, name, h, Target{
-		Before: before, Generation: generation, Restores: true,
-		Request: activate.Request{Run: c.RunID + "-back", Path: path, Goal: goal, Confirm: o.Confirm, SettleTime: o.SettleTime, NoReboot: o.NoReboot, ReplaceUnknown: true},
-	})
+	_, _, err := c.ApplySystem(ctx, name, h, newEarlierTarget(before, generation, activate.Request{Run: c.RunID + "-back", Path: path, Goal: goal}, o))
 	return AddCause(ctx, c.Fleet, name, err)
+}
+
+// newEarlierTarget returns the target for a system that the node had before. generation is the number of that system in the node's
+// profile, or 0 if the profile does not contain the system.
+func newEarlierTarget(before activate.Node, generation int, r activate.Request, o Options) Target {
+	r.Confirm, r.SettleTime, r.ReplaceUnknown = o.Confirm, o.SettleTime, true
+	return Target{Before: before, Generation: generation, Restores: true, Request: r}
 }
 
 // RollBack activates an earlier system on a node. generation is the number of that system in the node's
@@ -61,10 +65,7 @@ func (c *Changer) RollBack(ctx context.Context, n nixeval.Node, before activate.
 	if err != nil {
 		return Result{Outcome: state.Failed}, err
 	}
-	activation, outcome, err := c.ApplySystem(ctx, n.Name, h, Target{
-		Before: before, Generation: generation, Restores: true,
-		Request: activate.Request{Run: c.RunID, Path: path, Goal: activate.Switch, Confirm: o.Confirm, SettleTime: o.SettleTime, NoReboot: o.NoReboot, ReplaceUnknown: true},
-	})
+	activation, outcome, err := c.ApplySystem(ctx, n.Name, h, newEarlierTarget(before, generation, activate.Request{Run: c.RunID, Path: path, Goal: activate.Switch}, o))
 	result := Result{Outcome: outcome, Activation: &activation}
 	if err != nil {
 		return result, AddCause(ctx, c.Fleet, n.Name, &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err})
@@ -73,20 +74,9 @@ func (c *Changer) RollBack(ctx context.Context, n nixeval.Node, before activate.
 	return result, nil
 }
 
-// GoneError is returned by a rollback if the node no longer has the target system.
-type GoneError struct{ Node, What string }
-
-func (e *GoneError) Error() string { return failure.Message(e) }
-
-// OnNode implements [failure.OnNode].
-func (e *GoneError) OnNode() (node, text string) {
-	return e.Node, fmt.Sprintf("roll back: the node no longer has %s: it was removed, and perhaps garbage-collected", e.What)
-}
-
-// Kind implements [failure.Classified].
-func (e *GoneError) Kind() failure.Kind { return failure.Activation }
-
-// Hint returns what to do about the error.
-func (e *GoneError) Hint() string {
-	return "nixbench generations lists the available generations; nixbench apply with an older hive deploys other systems again"
+// NewGoneError returns the error of a rollback if the node no longer has the target system, which what describes.
+func NewGoneError(node, what string) error {
+	err := fmt.Errorf("roll back: the node no longer has %s: it was removed, and perhaps garbage-collected", what)
+	return failure.WithHint(failure.WithKind(failure.Activation, failure.On(node, err)),
+		"nixbench generations lists the available generations; nixbench apply with an older hive deploys other systems again")
 }

@@ -20,7 +20,7 @@ type Target struct {
 	// a new generation.
 	Generation int
 	// Restores means that the node had the system before, as for a rollback. If the node no longer has the system, the error is
-	// then a [GoneError].
+	// then that of [NewGoneError].
 	Restores bool
 	// Kind is the kind of the system's engine, and Membership is the membership of the node in this engine. Membership is nil if
 	// the system has no engine. It is also nil for an earlier system, because only the node itself can report the engine of that
@@ -50,7 +50,17 @@ func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host,
 	}); err != nil {
 		return activate.Result{}, state.Failed, err
 	}
-	result, err := c.activateOrRollBack(ctx, node, h, t)
+	var result activate.Result
+	var err error
+	if t.Generation != 0 {
+		result, err = c.Activator.Rollback(ctx, node, h, t.Generation, t.Request)
+	} else {
+		result, err = c.Activator.Activate(ctx, node, h, t.Request)
+	}
+	var missing *activate.NotSystemError
+	if t.Restores && errors.As(err, &missing) {
+		err = NewGoneError(node, t.Request.Path)
+	}
 	var lost *activate.LostSightError
 	if err != nil && (errors.As(err, &lost) || ctx.Err() != nil) {
 		result.After = activate.Node{} // unknown
@@ -84,18 +94,6 @@ func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host,
 		return result, state.Unchanged, nil
 	}
 	return result, state.Switched, nil
-}
-
-func (c *Changer) activateOrRollBack(ctx context.Context, node string, h activate.Host, t Target) (activate.Result, error) {
-	if t.Generation != 0 {
-		return c.Activator.Rollback(ctx, node, h, t.Generation, t.Request)
-	}
-	result, err := c.Activator.Activate(ctx, node, h, t.Request)
-	var missing *activate.NotSystemError
-	if t.Restores && errors.As(err, &missing) {
-		err = &GoneError{Node: node, What: t.Request.Path}
-	}
-	return result, err
 }
 
 // newDeployment returns the record of a node's system for the state. It contains the number of the system's generation on the

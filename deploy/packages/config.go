@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,48 +25,38 @@ func (f Files) Empty() bool { return len(f.Added)+len(f.Changed)+len(f.Removed) 
 // DiffConfig returns the systemd units and the other files of /etc that differ between two systems, which are in the local
 // store. The names of the other files are relative to /etc.
 func DiffConfig(from, to string) (units, etc Files, err error) {
-	before, err := readEtc(from)
+	unitsBefore, etcBefore, err := readEtc(from)
 	if err != nil {
 		return units, etc, err
 	}
-	after, err := readEtc(to)
-	if err != nil {
-		return units, etc, err
-	}
-	return compareFiles(before.units, after.units), compareFiles(before.files, after.files), nil
-}
-
-// etcFiles is the content of a system's /etc by the names of the files.
-type etcFiles struct{ units, files map[string]string }
-
-// maxContent is the size up to which files are compared by their content.
-const maxContent = 1 << 20
-
-func readEtc(system string) (etcFiles, error) {
-	out := etcFiles{map[string]string{}, map[string]string{}}
-	store, err := filepath.EvalSymlinks(filepath.Dir(system))
-	if err != nil {
-		return out, err
-	}
-	if err := readTree(store, filepath.Join(system, "etc"), "", out.files); err != nil {
-		return out, err
-	}
-	for name, content := range out.files {
-		if unit, found := strings.CutPrefix(name, unitFolder+"/"); found {
-			if strings.Contains(unit, ".wants/") || strings.Contains(unit, ".requires/") {
-				content = "" // nothing to compare in a link to a unit, because the unit itself is compared
-			}
-			out.units[unit] = content
-			delete(out.files, name)
-		}
-	}
-	return out, nil
+	unitsAfter, etcAfter, err := readEtc(to)
+	return compareFiles(unitsBefore, unitsAfter), compareFiles(etcBefore, etcAfter), err
 }
 
 const unitFolder = "systemd/system"
 
-// readTree adds the files below a folder of the store, and follows links of folders only where NixOS makes them.
-func readTree(store, root, prefix string, files map[string]string) error {
+// readEtc returns a description of each systemd unit and of each other file of a system's /etc, by its name.
+func readEtc(system string) (units, etc map[string]string, err error) {
+	units, etc = map[string]string{}, map[string]string{}
+	store, err := filepath.EvalSymlinks(filepath.Dir(system))
+	if err != nil {
+		return units, etc, err
+	}
+	if err = readTree(store, filepath.Join(system, "etc"), etc); err == nil {
+		// NixOS makes the folder of the units a link to a folder in the store.
+		maps.DeleteFunc(etc, func(name, _ string) bool { return name == unitFolder || strings.HasPrefix(name, unitFolder+"/") })
+		err = readTree(store, filepath.Join(system, "etc", unitFolder), units)
+	}
+	for unit := range units {
+		if strings.Contains(unit, ".wants/") || strings.Contains(unit, ".requires/") {
+			units[unit] = "" // nothing to compare in a link to a unit, because the unit itself is compared
+		}
+	}
+	return units, etc, err
+}
+
+// readTree adds the files below a folder of the store. It follows root itself if it is a link, but no links below it.
+func readTree(store, root string, files map[string]string) error {
 	root, err := filepath.EvalSymlinks(root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -80,31 +69,27 @@ func readTree(store, root, prefix string, files map[string]string) error {
 			return err
 		}
 		name, err := filepath.Rel(root, file)
-		if err != nil {
-			return err
+		if err == nil {
+			files[name], err = describeFile(store, file)
 		}
-		if name = path.Join(prefix, name); name == unitFolder { // NixOS makes this a link to a folder with all systemd units
-			return readTree(store, file, name, files)
-		}
-		files[name], err = describeFile(store, file)
 		return err
 	})
 }
 
-// describeFile returns a text that differs if the file differs: its content, or the target of a link to anything but
-// a small file of the store, or the hash of a large file. A link to a file outside of the store is for the node: this computer has another file there, or
-// one that nixbench must not read.
+// maxContent is the size up to which the content of a linked file is compared. For a larger file, the link is compared.
+const maxContent = 1 << 20
+
+// describeFile returns a text that differs if the file differs: the hash of a file in the store, or otherwise the target of a link.
+// A link to a file outside of the store is for the node: this computer has another file there, or one that nixbench must not read.
 func describeFile(store, file string) (string, error) {
-	if real, err := filepath.EvalSymlinks(file); err == nil && strings.HasPrefix(real, store+"/") {
-		if info, err := os.Stat(real); err == nil && info.Mode().IsRegular() && info.Size() <= maxContent {
-			content, err := os.ReadFile(real)
-			return string(content), err
-		}
-	}
-	if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
+	real, err := filepath.EvalSymlinks(file)
+	if err != nil || !strings.HasPrefix(real, store+"/") {
 		return os.Readlink(file)
 	}
-	f, err := os.Open(file)
+	if info, err := os.Stat(real); err != nil || !info.Mode().IsRegular() || info.Size() > maxContent && real != file {
+		return os.Readlink(file)
+	}
+	f, err := os.Open(real)
 	if err != nil {
 		return "", err
 	}

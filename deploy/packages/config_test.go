@@ -97,7 +97,7 @@ func TestDiffConfigReadsOnlyTheStore(t *testing.T) {
 // A large file that is no link is described, too.
 func TestDiffLargeFile(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
-	for system, content := range map[string]string{from: strings.Repeat("a", maxContent+1), to: strings.Repeat("b", maxContent+1)} {
+	for system, content := range map[string]string{from: strings.Repeat("a", 2<<20), to: strings.Repeat("b", 2<<20)} {
 		if err := os.MkdirAll(filepath.Join(system, "etc"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -106,6 +106,29 @@ func TestDiffLargeFile(t *testing.T) {
 		}
 	}
 	_, etc, err := DiffConfig(from, to)
+	if err != nil || !cmp.Equal(etc.Changed, []string{"large"}) {
+		t.Errorf("%+v, %v", etc, err)
+	}
+}
+
+// A large file is not read if it is a link: the links differ, although the contents are equal.
+func TestDiffLargeLink(t *testing.T) {
+	store := t.TempDir()
+	var systems []string
+	for _, name := range []string{"a", "b"} {
+		system := filepath.Join(store, "system-"+name)
+		if err := os.MkdirAll(filepath.Join(system, "etc"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(store, name), make([]byte, 2<<20), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(filepath.Join(store, name), filepath.Join(system, "etc/large")); err != nil {
+			t.Fatal(err)
+		}
+		systems = append(systems, system)
+	}
+	_, etc, err := DiffConfig(systems[0], systems[1])
 	if err != nil || !cmp.Equal(etc.Changed, []string{"large"}) {
 		t.Errorf("%+v, %v", etc, err)
 	}

@@ -19,6 +19,29 @@ type Change struct {
 	Bytes int64    `json:"bytes"` // number of bytes by which the unpacked size of the package's paths grows
 }
 
+// Mark returns + for a package that is added, - for one that is removed, and ~ for one that changes.
+func (c Change) Mark() string {
+	switch {
+	case len(c.From) == 0:
+		return "+"
+	case len(c.To) == 0:
+		return "-"
+	}
+	return "~"
+}
+
+// Versions returns the versions of a package: `2.12`, or `8.9 → 8.10`. It is empty if there are none.
+func (c Change) Versions() string {
+	from, to := strings.Join(c.From, ", "), strings.Join(c.To, ", ")
+	switch {
+	case len(c.From) == 0:
+		return to
+	case len(c.To) == 0 || from == to:
+		return from
+	}
+	return from + " → " + to
+}
+
 // minBytes is the smallest difference of sizes that counts. A rebuild of a package often changes its size by some bytes.
 const minBytes = 8 << 10
 
@@ -32,16 +55,13 @@ func Diff(from, to map[string]int64) []Change {
 	for name := range names {
 		a, b := before[name], after[name]
 		c := Change{Name: name, From: a.sorted(), To: b.sorted(), Bytes: b.bytes - a.bytes}
-		if isVersioned(a, b) && !slices.Equal(c.From, c.To) || max(c.Bytes, -c.Bytes) >= minBytes {
+		versioned := slices.ContainsFunc(slices.Concat(c.From, c.To), func(version string) bool { return version != "" })
+		if versioned && !slices.Equal(c.From, c.To) || max(c.Bytes, -c.Bytes) >= minBytes {
 			out = append(out, c)
 		}
 	}
 	slices.SortFunc(out, func(a, b Change) int { return cmp.Compare(a.Name, b.Name) })
 	return out
-}
-
-func isVersioned(all ...versions) bool {
-	return slices.ContainsFunc(all, func(v versions) bool { return len(v.found) > 1 || len(v.found) == 1 && !v.found[""] })
 }
 
 // Growth returns by how many bytes the second closure is larger.

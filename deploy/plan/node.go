@@ -3,7 +3,6 @@ package plan
 import (
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/selection"
@@ -40,13 +39,10 @@ func (o Options) UsesKeys() bool {
 
 // Observation is what is known about a node before the run changes it.
 type Observation struct {
-	Node       nixeval.Node
-	Deployment nixeval.Deployment // the node's deployment options in the hive
-	Observed   activate.Node
-	Err        error           // why the node could not be inspected, or nil
-	Closure    nixeval.Closure // the desired system of the node
-	Built      bool            // whether Closure is set
-	Recorded   state.Node      // the node's record in the state
+	node.Task
+	Err      error      // why the node could not be inspected, or nil
+	Built    bool       // whether Closure is set
+	Recorded state.Node // the node's record in the state
 	// Machine is the change of the node's machine before the node changes; Keep or empty: no change.
 	Machine changes.Action
 }
@@ -95,6 +91,7 @@ func DecideNode(o Observation, options Options) Node {
 		p.Keys = ReplaceKeys
 	}
 	p.Action, p.Err = decideAction(o, options.Options)
+	p.Unchanged = p.Action == WouldNothing
 	activates := slices.Contains([]string{WouldSwitch, WouldDefault, WouldFirst}, p.Action)
 	p.Changes = options.Goal.ActivatesNow() && activates || p.Machine == changes.Restart || p.Removes()
 	p.Drain = p.Changes && !options.WithoutDrain
@@ -108,7 +105,7 @@ func DecideNode(o Observation, options Options) Node {
 // ActivateEarlier returns the plan of a node that goes back to a system that the node had before.
 func ActivateEarlier(n nixeval.Node, options Options) Node {
 	now := options.Goal.ActivatesNow()
-	return Node{Observation: Observation{Node: n}, Action: WouldSwitch, Changes: now, Drain: now && !options.WithoutDrain, Noop: !now}
+	return Node{Observation: Observation{Task: node.Task{Node: n}}, Action: WouldSwitch, Changes: now, Drain: now && !options.WithoutDrain, Noop: !now}
 }
 
 // decideAction returns the action of the run on a node, such as WouldSwitch. If the node cannot be deployed, it also returns

@@ -14,8 +14,11 @@ import (
 // observe returns the observation of a deployed node that runs and boots a system; the hive's system is /new.
 func observe(runs string, change func(*Observation)) Observation {
 	o := Observation{
-		Node: nixeval.Node{Name: "a"}, Closure: nixeval.Closure{Out: "/new"}, Built: true,
-		Observed: activate.Node{NixOS: true, Current: runs, Profile: runs, Generation: 1},
+		Task: node.Task{
+			Node: nixeval.Node{Name: "a"}, Closure: nixeval.Closure{Out: "/new"},
+			Observed: activate.Node{NixOS: true, Current: runs, Profile: runs, Generation: 1},
+		},
+		Built:    true,
 		Recorded: state.Node{Paths: []string{"/old", "/new"}, LastConfirmed: &state.Deployment{Path: runs}},
 	}
 	if change != nil {

@@ -10,6 +10,8 @@ import (
 
 // Member is an observed member of the running cluster.
 type Member struct {
+	Engine engine.Engine
+	Kind   string // of the engine, such as kubernetes
 	engine.Status
 	Recreated   bool // the machine was recreated, so that its disks have no data of the member
 	Unreachable bool // the engine does not answer; the membership is that of the hive
@@ -23,6 +25,26 @@ type Cluster struct {
 
 // Running reports whether the cluster has members.
 func (c Cluster) Running() bool { return len(c.Members) > 0 }
+
+// IsCurrent reports whether a node is a member whose machine was not recreated.
+func (c Cluster) IsCurrent(node string) bool {
+	m, isMember := c.Members[node]
+	return isMember && !m.Recreated
+}
+
+// IsOneByOne reports whether a wave is a single member that may only be changed one at a time.
+func (c Cluster) IsOneByOne(wave []Node) bool {
+	return len(wave) == 1 && c.Members[wave[0].Node.Name].OneByOne
+}
+
+// Drainable returns those of the nodes that are members of an engine and can be drained: the engine answers, and the machine of the
+// node was not recreated.
+func (c Cluster) Drainable(e engine.Engine, nodes []string) []string {
+	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool {
+		m := c.Members[node]
+		return m.Engine != e || m.Recreated || m.Unreachable
+	})
+}
 
 // Plan contains all that a run does to nodes: the change of each node, and the order of the changes.
 type Plan struct {
@@ -80,7 +102,7 @@ func Decide(nodes []Node, removed []string, c Cluster, o Options) Plan {
 				others = append(others, n)
 			}
 		}
-		p.Waves = append(p.Waves, selection.Waves(others, share)...)
+		p.Waves = slices.AppendSeq(p.Waves, slices.Chunk(others, max(1, share.Of(len(others)))))
 	}
 	if len(p.Waves) == 0 || c.Running() {
 		p.Waves = append([][]Node{first}, p.Waves...)

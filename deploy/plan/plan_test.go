@@ -19,7 +19,7 @@ func changing(names ...string) []Node {
 	var out []Node
 	for _, name := range names {
 		name, same := strings.CutPrefix(name, "=")
-		out = append(out, Node{Observation: Observation{Node: nixeval.Node{Name: name}}, Action: WouldSwitch, Noop: same})
+		out = append(out, Node{Observation: Observation{Task: node.Task{Node: nixeval.Node{Name: name}}}, Action: WouldSwitch, Noop: same})
 	}
 	return out
 }

@@ -22,12 +22,16 @@ func (s *stuckConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A caller may change its data when Close has ended a write, although the connection still reads data then.
+// Close ends a write that waits for the connection. A caller may change its data after a write, although the connection still reads
+// data then.
 func TestDataOfEndedWrite(t *testing.T) {
 	s := &stuckConn{began: make(chan struct{}), release: make(chan struct{}), wrote: make(chan string, 1)}
 	c := newChannel(s)
-	ended := make(chan error, 1)
 	data := []byte("data")
+	if _, err := c.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
 	go func() {
 		_, err := c.Write(data)
 		ended <- err

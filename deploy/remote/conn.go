@@ -24,26 +24,39 @@ type Conn struct {
 	cfg       sshconfig.Config
 	opts      Options
 	transport transport
-	via       *Conn // the connection to the jump host; only this Conn uses it; nil if there is no jump host
 	sudo      *sudoPassword
 
 	slots chan struct{} // each running command takes a slot
 
-	ctx    context.Context // ends when the connection ends; its cause is the reason for the end
-	cancel context.CancelCauseFunc
-	once   sync.Once
+	ctx    context.Context         // ends when the connection ends; its cause is the reason for the end
+	end    context.CancelCauseFunc // closes the connection; its first argument is the reason for Err
 	closed sync.WaitGroup
 }
 
+// newConn returns a connection over a transport. via is the connection to the jump host, which ends with this connection; nil if
+// there is no jump host.
 func newConn(cfg sshconfig.Config, opts Options, t transport, via *Conn) *Conn {
 	c := &Conn{
-		cfg: cfg, opts: opts, transport: t, via: via, sudo: opts.sudo,
+		cfg: cfg, opts: opts, transport: t, sudo: opts.sudo,
 		slots: make(chan struct{}, maxSessions),
 	}
-	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	if opts.host == nil {
+		opts.host = context.Background()
+	}
+	c.ctx, c.end = context.WithCancelCause(opts.host)
 	if c.sudo == nil {
 		c.sudo = &sudoPassword{}
+		context.AfterFunc(c.ctx, c.sudo.forget)
 	}
+	context.AfterFunc(c.ctx, func() {
+		// Close the connection to the jump host first: this connection is a channel in the connection to the jump host.
+		// If the jump host does not answer, closing the channel would block.
+		if via != nil {
+			via.end(ErrClosed)
+			via.transport.Close()
+		}
+		t.Close()
+	})
 	c.closed.Go(func() {
 		err := t.Wait()
 		c.end(c.newLostError(fmt.Errorf("the server closed it: %w", err)))
@@ -71,24 +84,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// end closes the connection and stores the reason for Err. Only the first call has an effect.
-func (c *Conn) end(reason error) {
-	c.once.Do(func() {
-		c.cancel(reason)
-		if c.opts.sudo == nil {
-			c.sudo.forget()
-		}
-		// Close the connection to the jump host first: this connection is a channel in the connection to the jump host.
-		// If the jump host does not answer, closing the channel would block.
-		if c.via != nil {
-			c.via.end(ErrClosed)
-		}
-		c.transport.Close()
-	})
-}
-
 func (c *Conn) newLostError(err error) error {
-	return &LostError{Node: c.cfg.Node, Addr: c.cfg.Addr(), Err: err}
+	return &LostError{failure.About{Node: c.cfg.Node, Text: fmt.Sprintf("lost the connection to %s: %v", c.cfg.Addr(), err), Err: err}}
 }
 
 // explainError returns the reason why the connection ended, if it has ended, and otherwise err. Operations on a lost
@@ -150,18 +147,11 @@ func (c *Conn) sendKeepAlives(tracked *trackedConn) {
 	}
 }
 
-// RoundTrip sends a request for which the node's SSH server does nothing, and returns the time until the server has answered.
-func (c *Conn) RoundTrip(ctx context.Context) (time.Duration, error) {
-	sent := time.Now()
-	_, err := await(ctx, c, func() (io.Closer, error) { return io.NopCloser(nil), c.transport.ping() })
-	return time.Since(sent), err
-}
-
 // openSession opens a session for a command. The output of the command is written to stdout and stderr. If the server refuses the
 // session because it allows fewer sessions than maxSessions, openSession tries again while other commands run.
 func (c *Conn) openSession(ctx context.Context, stdout, stderr io.Writer) (session, error) {
 	for wait, tries := 20*time.Millisecond, 0; ; wait, tries = min(2*wait, time.Second), tries+1 {
-		s, err := c.trySession(ctx, stdout, stderr)
+		s, err := await(ctx, c, func() (session, error) { return c.transport.newSession(stdout, stderr) })
 		var refused *ssh.OpenChannelError
 		if !errors.As(err, &refused) {
 			return s, err
@@ -173,11 +163,6 @@ func (c *Conn) openSession(ctx context.Context, stdout, stderr io.Writer) (sessi
 			return nil, err
 		}
 	}
-}
-
-// trySession opens a session with one attempt.
-func (c *Conn) trySession(ctx context.Context, stdout, stderr io.Writer) (session, error) {
-	return await(ctx, c, func() (session, error) { return c.transport.newSession(stdout, stderr) })
 }
 
 // await calls an operation that cannot be cancelled. If the connection or ctx ends before the operation, await returns

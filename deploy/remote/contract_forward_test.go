@@ -82,13 +82,13 @@ func forwardUnix(t *testing.T, conn *remote.Conn, local, remotePath string) io.C
 	if err != nil {
 		t.Fatal(err)
 	}
-	return conn.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) { return conn.DialUnix(ctx, remotePath) })
+	return conn.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) { return conn.Dial(ctx, "unix", remotePath) })
 }
 
 func testForward(t *testing.T, k kind) {
 	remotePath := digest(t)
 	conn := k.start(t, want{}).dial(t)
-	direct, err := conn.DialUnix(t.Context(), remotePath)
+	direct, err := conn.Dial(t.Context(), "unix", remotePath)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,14 +186,14 @@ func testForwardMany(t *testing.T, k kind) {
 
 func testForwardForbidden(t *testing.T, k kind) {
 	conn := k.start(t, want{forbidForwarding: true}).dial(t)
-	if _, err := conn.DialUnix(t.Context(), digest(t)); err == nil {
+	if _, err := conn.Dial(t.Context(), "unix", digest(t)); err == nil {
 		t.Error("the socket was reached")
 	}
 }
 
 func testForwardMissing(t *testing.T, k kind) {
 	conn := k.start(t, want{}).dial(t)
-	if _, err := conn.DialUnix(t.Context(), "/no/such/socket"); err == nil || !strings.HasPrefix(err.Error(), "node-1: connect to /no/such/socket: ") {
+	if _, err := conn.Dial(t.Context(), "unix", "/no/such/socket"); err == nil || !strings.HasPrefix(err.Error(), "node-1: connect to /no/such/socket: ") {
 		t.Errorf("error %v", err)
 	}
 }

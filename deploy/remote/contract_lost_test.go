@@ -226,7 +226,7 @@ func testJump(t *testing.T, k kind) {
 
 func askThrough(t *testing.T, conn *remote.Conn) {
 	t.Helper()
-	through, err := conn.DialUnix(t.Context(), digest(t))
+	through, err := conn.Dial(t.Context(), "unix", digest(t))
 	if err != nil {
 		t.Fatal(err)
 	}

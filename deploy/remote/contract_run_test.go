@@ -144,17 +144,6 @@ func testQuoting(t *testing.T, k kind) {
 	}
 }
 
-func testEnvironment(t *testing.T, k kind) {
-	conn := k.start(t, want{}).dial(t)
-	out, err := conn.Output(t.Context(), remote.Cmd{Argv: sh(`printf %s "$A/$B"`), Env: []string{"A=$x 'y'", "B="}})
-	if err != nil || string(out) != "$x 'y'/" {
-		t.Errorf("got %q, %v", out, err)
-	}
-	if err := conn.Run(t.Context(), remote.Cmd{Argv: []string{"true"}, Env: []string{"-i"}}); err == nil {
-		t.Error("an environment without a name was taken")
-	}
-}
-
 func testStderrTail(t *testing.T, k kind) {
 	conn := k.start(t, want{}).dial(t)
 	var all bytes.Buffer

@@ -20,7 +20,6 @@ func TestContract(t *testing.T) {
 		"streams":         testStreams,
 		"empty stdin":     testEmptyStdin,
 		"quoting":         testQuoting,
-		"environment":     testEnvironment,
 		"stderr tail":     testStderrTail,
 		"failing writer":  testFailingWriter,
 		"limits":          testLimits,

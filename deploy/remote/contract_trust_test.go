@@ -73,7 +73,7 @@ func testChanged(t *testing.T, k kind) {
 	cfg := s.unpinned(t, "# a comment", line)
 	err := try(t, cfg, remote.Options{AcceptNewHostKeys: true})
 	var changed *hostkeys.ChangedError
-	if !errors.As(err, &changed) || len(changed.Want) != 1 || changed.Want[0].File != cfg.KnownHosts[0] || changed.Want[0].Line != 2 {
+	if !errors.As(err, &changed) {
 		t.Errorf("error %v", err)
 	}
 	if !strings.Contains(fmt.Sprint(err), "remove line 2 of "+cfg.KnownHosts[0]) {
@@ -83,7 +83,7 @@ func testChanged(t *testing.T, k kind) {
 		t.Errorf("known_hosts was changed: %q", data)
 	}
 	cfg = s.unpinned(t, "@revoked * "+authorized(s.hostKey.signer.PublicKey()), s.known(s.hostKey))
-	if err := try(t, cfg, remote.Options{}); !errors.As(err, &changed) || !changed.Revoked {
+	if err := try(t, cfg, remote.Options{}); !errors.As(err, &changed) || !strings.Contains(err.Error(), " is revoked: ") {
 		t.Errorf("a revoked key: %v", err)
 	}
 }
@@ -175,13 +175,12 @@ func testKnownHostsForms(t *testing.T, k kind) {
 	}
 	// A revoked key behind a bad line stays revoked.
 	var changed *hostkeys.ChangedError
-	if err := try(t, s.unpinned(t, "|1|x|y "+hostKey, "@revoked * "+hostKey, addr+" "+hostKey), remote.Options{}); !errors.As(err, &changed) || !changed.Revoked {
+	if err := try(t, s.unpinned(t, "|1|x|y "+hostKey, "@revoked * "+hostKey, addr+" "+hostKey), remote.Options{}); !errors.As(err, &changed) || !strings.Contains(err.Error(), " is revoked: ") {
 		t.Errorf("revoked: %v", err)
 	}
 	// A change behind a bad line is still reported with the file's own name.
 	cfg = s.unpinned(t, "some.host ssh-unheard-of AAAA", s.known(newKey(t)))
-	if err := try(t, cfg, remote.Options{}); !errors.As(err, &changed) ||
-		changed.Want[0].File != cfg.KnownHosts[0] || changed.Want[0].Line != 2 {
+	if err := try(t, cfg, remote.Options{}); !errors.As(err, &changed) || !strings.Contains(err.Error(), "remove line 2 of "+cfg.KnownHosts[0]) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -192,7 +191,7 @@ func testWrongKey(t *testing.T, k kind) {
 	cfg.IdentityFiles = []string{wrong.file, "/no/such/key", "/root/.ssh/id_xmss"}
 	err := try(t, cfg, remote.Options{})
 	var auth *remote.AuthError
-	if !errors.As(err, &auth) || len(auth.Tried) != 2 || auth.Tried[0] != wrong.file || auth.Tried[1] != "/no/such/key (no such file)" {
+	if !errors.As(err, &auth) || !strings.Contains(err.Error(), ": tried "+wrong.file+", /no/such/key (no such file); add") {
 		t.Errorf("error %v", err)
 	}
 }

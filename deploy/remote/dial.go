@@ -8,7 +8,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,12 +52,12 @@ type Options struct {
 	// DialContext opens the TCP connection. Nil: net.Dialer.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	sudo *sudoPassword // shared by all connections of a Host
+	host context.Context // of a Host: ends the connection; nil for other connections
+	sudo *sudoPassword   // shared by all connections of a Host
 }
 
-// withDefaults returns the options with values for the fields that are not set: from cfg, or the
-// defaults of this package.
-func (o Options) withDefaults(cfg sshconfig.Config) Options {
+// withCaches returns the options with values for Keyring, KnownHosts and DialContext if they are not set.
+func (o Options) withCaches() Options {
 	if o.Keyring == nil {
 		o.Keyring = &identity.Keyring{}
 	}
@@ -68,6 +67,11 @@ func (o Options) withDefaults(cfg sshconfig.Config) Options {
 	if o.DialContext == nil {
 		o.DialContext = (&net.Dialer{}).DialContext
 	}
+	return o
+}
+
+// withDefaults returns the options with values for the numbers that are not set: from cfg, or the defaults of this package.
+func (o Options) withDefaults(cfg sshconfig.Config) Options {
 	o.Timeout = cmp.Or(o.Timeout, cfg.ConnectTimeout, 15*time.Second)
 	o.CommandTimeout = cmp.Or(o.CommandTimeout, 10*time.Minute)
 	o.KeepAliveInterval = cmp.Or(o.KeepAliveInterval, cfg.KeepAliveInterval, 15*time.Second)
@@ -77,6 +81,7 @@ func (o Options) withDefaults(cfg sshconfig.Config) Options {
 
 // Dial opens one SSH connection and logs in. If cfg.Local is set, the node is this machine, and Dial does neither.
 func Dial(ctx context.Context, cfg sshconfig.Config, opts Options) (*Conn, error) {
+	opts = opts.withCaches()
 	full := opts.withDefaults(cfg)
 	if cfg.Local {
 		return newConn(cfg, full, newLocalTransport(), nil), nil
@@ -89,25 +94,26 @@ func Dial(ctx context.Context, cfg sshconfig.Config, opts Options) (*Conn, error
 	// The time limit covers connecting and logging in, and is paused while a user is prompted.
 	// Some transports do not support deadlines, so the clock cancels a context when the limit
 	// expires, and the cancellation closes the connection.
-	limited, clock := startClock(ctx, full.Timeout)
-	defer clock.stop()
+	clock := startClock(ctx, full.Timeout)
+	defer clock.cancel(nil)
+	defer clock.timer.Stop()
 
 	id, closeAgent := identity.Load(ctx, cfg, full.Keyring, full.Prompt, clock.pause)
 	defer closeAgent()
 
-	raw, via, err := openTransport(limited, clock, cfg, opts, full)
+	raw, via, err := openTransport(clock, cfg, opts)
 	if err != nil {
-		return nil, newDialError(ctx, cfg, clock, err)
+		return nil, explainFailure(ctx, cfg, clock, hosts, id, stepConnect, err)
 	}
 	tracked := &trackedConn{Conn: raw}
 	tracked.recordData()
-	client, err := handshake(limited, tracked, cfg, full, hosts, id)
+	client, err := handshake(clock.ctx, tracked, cfg, full, hosts, id)
 	if err != nil {
 		raw.Close()
 		if via != nil {
 			via.Close()
 		}
-		return nil, newLoginError(ctx, cfg, clock, hosts, id, err)
+		return nil, explainFailure(ctx, cfg, clock, hosts, id, stepLogIn, err)
 	}
 	conn := newConn(cfg, full, sshTransport{client}, via)
 	conn.closed.Go(func() { conn.sendKeepAlives(tracked) })
@@ -140,43 +146,37 @@ func handshake(ctx context.Context, conn net.Conn, cfg sshconfig.Config, opts Op
 	return ssh.NewClient(c, channels, requests), nil
 }
 
-// newDialError returns the error of Dial for a failed openTransport.
-func newDialError(ctx context.Context, cfg sshconfig.Config, clock *loginClock, err error) error {
-	if ctx.Err() != nil {
-		return failure.On(cfg.Node, fmt.Errorf("connect to %s: %w", cfg.Addr(), context.Cause(ctx)))
-	}
-	var unknown *hostkeys.UnknownError
-	var changed *hostkeys.ChangedError
-	var auth *AuthError
-	if errors.As(err, &unknown) || errors.As(err, &changed) || errors.As(err, &auth) {
-		return err // return the error of the jump host unchanged, because a retry does not help
-	}
-	if clock.hasExpired() {
-		err = fmt.Errorf("no answer within %v: %w", clock.limit, err)
-	}
-	return &UnreachableError{Node: cfg.Node, Addr: cfg.Addr(), Err: err}
-}
+// The steps of Dial, for errors.
+const (
+	stepConnect = "connect to"
+	stepLogIn   = "log in to"
+)
 
-// newLoginError returns the error of Dial for a failed handshake.
-func newLoginError(ctx context.Context, cfg sshconfig.Config, clock *loginClock, hosts *hostkeys.Checker, id *identity.Login, err error) error {
+// explainFailure returns the error of Dial for err, the error of a step.
+func explainFailure(ctx context.Context, cfg sshconfig.Config, clock *loginClock, hosts *hostkeys.Checker, id *identity.Login, step string, err error) error {
 	var negotiation *ssh.AlgorithmNegotiationError
+	ofJumpHost := errors.As(err, new(*hostkeys.UnknownError)) || errors.As(err, new(*hostkeys.ChangedError)) || errors.As(err, new(*AuthError))
 	switch {
 	case ctx.Err() != nil:
-		return failure.On(cfg.Node, fmt.Errorf("log in to %s: %w", cfg.Addr(), context.Cause(ctx)))
+		return failure.On(cfg.Node, fmt.Errorf("%s %s: %w", step, cfg.Addr(), context.Cause(ctx)))
 	case hosts.Err != nil:
 		return hosts.Err
+	case ofJumpHost:
+		return err // a retry does not help
+	case clock.hasExpired() && step == stepConnect:
+		err = fmt.Errorf("no answer within %v: %w", clock.limit, err)
 	case clock.hasExpired():
-		return &UnreachableError{Node: cfg.Node, Addr: cfg.Addr(),
-			Err: fmt.Errorf("it accepts connections, but there was no SSH login within %v", clock.limit)}
-	case hosts.Accepted && id.SignErr != nil:
-		return &AuthError{Node: cfg.Node, Addr: cfg.Addr(), User: cfg.User, Tried: id.Tried, Err: id.SignErr}
-	case hosts.Accepted && isRefusedLogin(err):
-		return &AuthError{Node: cfg.Node, Addr: cfg.Addr(), User: cfg.User, Tried: id.Tried, Err: err}
+		err = fmt.Errorf("it accepts connections, but there was no SSH login within %v", clock.limit)
+	case hosts.Accepted && (id.SignErr != nil || isRefusedLogin(err)):
+		err = cmp.Or(id.SignErr, err)
+		return &AuthError{failure.About{Node: cfg.Node, Err: err,
+			Text: fmt.Sprintf("%s refuses to log in %s: tried %s; add one of these keys to the user's authorized keys, or name another with deployment.sshOptions: %v",
+				cfg.Addr(), cfg.User, cmp.Or(strings.Join(id.Tried, ", "), "nothing"), err)}}
 	case errors.As(err, &negotiation):
 		return failure.On(cfg.Node, fmt.Errorf("%s and nixbench have no %s algorithm in common (it offers %s): %w",
 			cfg.Addr(), negotiation.What, strings.Join(negotiation.SupportedAlgorithms, ","), err))
 	}
-	return &UnreachableError{Node: cfg.Node, Addr: cfg.Addr(), Err: err}
+	return NewUnreachableError(cfg.Node, cfg.Addr(), "", err)
 }
 
 // isRefusedLogin reports whether err is a refused login, and not a broken connection. It compares
@@ -189,49 +189,26 @@ func isRefusedLogin(err error) bool {
 
 // loginClock cancels a context when a time limit has expired. It can be paused.
 type loginClock struct {
-	limit   time.Duration
-	cancel  context.CancelFunc
-	expired atomic.Bool
-
-	mu     sync.Mutex
+	limit  time.Duration
+	ctx    context.Context
+	cancel context.CancelCauseFunc
 	timer  *time.Timer
-	paused int // number of pauses that have not ended yet
 }
 
-func startClock(ctx context.Context, limit time.Duration) (context.Context, *loginClock) {
-	ctx, cancel := context.WithCancel(ctx)
-	c := &loginClock{limit: limit, cancel: cancel}
-	c.timer = time.AfterFunc(limit, func() {
-		c.expired.Store(true)
-		cancel()
-	})
-	return ctx, c
+var errLoginTimeout = errors.New("the time limit of the login has expired")
+
+func startClock(ctx context.Context, limit time.Duration) *loginClock {
+	ctx, cancel := context.WithCancelCause(ctx)
+	return &loginClock{limit, ctx, cancel, time.AfterFunc(limit, func() { cancel(errLoginTimeout) })}
 }
 
 // pause stops the clock; the returned function restarts it with the full limit.
 func (c *loginClock) pause() (resume func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.paused++; c.paused == 1 {
-		c.timer.Stop()
-	}
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.paused--; c.paused == 0 {
-			c.timer.Reset(c.limit)
-		}
-	}
-}
-
-func (c *loginClock) hasExpired() bool { return c.expired.Load() }
-
-func (c *loginClock) stop() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.timer.Stop()
-	c.cancel()
+	return func() { c.timer.Reset(c.limit) }
 }
+
+func (c *loginClock) hasExpired() bool { return context.Cause(c.ctx) == errLoginTimeout }
 
 // trackedConn records when data was last received. A server that sends data is not considered lost,
 // even if its answer to a keepalive is queued behind the data.

@@ -10,14 +10,14 @@
 //	conn, err := host.Conn(ctx)
 //	out, err := conn.Output(ctx, remote.Cmd{Argv: []string{"nixos-version"}})
 //	err = conn.Run(ctx, remote.Cmd{Argv: []string{"tee", "/etc/motd"}, Stdin: text, Sudo: true})
-//	socket, err := conn.DialUnix(ctx, "/nix/var/nix/daemon-socket/socket")
+//	socket, err := conn.Dial(ctx, "unix", "/nix/var/nix/daemon-socket/socket")
 //
 // Package hostkeys checks the key that a host shows, and package identity loads the keys that a login offers.
 //
 // # Commands
 //
 // Argv is quoted, so that a shell never interprets an argument. Secrets must be passed
-// on stdin: every user of the node can read argv and environment.
+// on stdin: every user of the node can read argv.
 //
 // Each command prints a mark with its process id on stderr before it starts; the client removes the mark from the
 // output. The mark serves two purposes. First, sshd does not end a command when its session is closed, and accepts no

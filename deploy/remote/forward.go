@@ -12,22 +12,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// DialUnix connects to a unix socket on the node. The returned connection supports no deadlines. Close ends pending
-// writes at once and pending reads within a second, even if the network drops all packets. The connection
-// has a CloseWrite method.
+// Dial connects from the node to an address, or to a socket on the node if network is unix. The node resolves the host name in an
+// address. The returned connection supports no deadlines. Close ends pending writes at once and pending reads within a second, even
+// if the network drops all packets. The connection has a CloseWrite method.
 //
 // sshd gives the same answer if it forbids forwarding, if there is no such socket, and if nothing listens on it.
-func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error) {
-	return c.dialFromNode(ctx, "unix", remotePath)
-}
-
-// DialTCP connects from the node to an address. The node resolves the host name in the address. The returned connection
-// has the same properties as that of DialUnix.
-func (c *Conn) DialTCP(ctx context.Context, address string) (net.Conn, error) {
-	return c.dialFromNode(ctx, "tcp", address)
-}
-
-func (c *Conn) dialFromNode(ctx context.Context, network, address string) (net.Conn, error) {
+func (c *Conn) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
 	defer cancel()
 	conn, err := await(ctx, c, func() (net.Conn, error) { return c.transport.Dial(network, address) })
@@ -74,7 +64,7 @@ func (c *commandConn) Close() error {
 // ForwardTCP forwards each connection to a local listener to an address that the node connects to. The node resolves
 // the host name in the address.
 func (c *Conn) ForwardTCP(listener net.Listener, address string) io.Closer {
-	return c.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) { return c.DialTCP(ctx, address) })
+	return c.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) { return c.Dial(ctx, "tcp", address) })
 }
 
 // Forward accepts connections on a local listener. For each, it calls dial, and copies data between the two connections. It closes the

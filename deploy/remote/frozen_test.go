@@ -24,7 +24,7 @@ func TestCloseWhenFrozen(t *testing.T) {
 	var ended []chan error
 	var channels []net.Conn
 	for range 4 { // more data than the buffers of the network contain
-		through, err := conn.DialUnix(t.Context(), path)
+		through, err := conn.Dial(t.Context(), "unix", path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,8 +12,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/remote/hostkeys"
-	"github.com/nixbench/nixbench/deploy/remote/identity"
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
@@ -37,23 +35,16 @@ type Host struct {
 	conn       *Conn         // guarded by turn
 	handshakes atomic.Int64
 
-	saidDown atomic.Bool // sayDown has sent its message since the last login
-
-	mu     sync.Mutex
-	fresh  map[*Conn]bool // open connections of Fresh; Close closes them
-	closed bool
+	ctx   context.Context // ends when the Host is closed, with the cause ErrClosed
+	close context.CancelCauseFunc
 }
 
 // NewHost returns a Host. It does not dial.
 func NewHost(cfg sshconfig.Config, opts Options) *Host {
-	if opts.Keyring == nil {
-		opts.Keyring = &identity.Keyring{}
-	}
-	if opts.KnownHosts == nil {
-		opts.KnownHosts = &hostkeys.KnownHosts{}
-	}
-	opts.sudo = &sudoPassword{}
-	return &Host{cfg: cfg, opts: opts, turn: make(chan struct{}, 1), fresh: map[*Conn]bool{}}
+	opts = opts.withCaches()
+	ctx, end := context.WithCancelCause(context.Background())
+	opts.host, opts.sudo = ctx, &sudoPassword{}
+	return &Host{cfg: cfg, opts: opts, turn: make(chan struct{}, 1), ctx: ctx, close: end}
 }
 
 // Config returns the configuration of the host. After the first login it is the configuration that was used, which
@@ -90,25 +81,10 @@ func (h *Host) WaitReachable(ctx context.Context) (*Conn, error) {
 // must close it. The shared connection is not affected.
 func (h *Host) Fresh(ctx context.Context) (*Conn, error) {
 	conn, err := h.dialRetrying(ctx, dialAttempts, nil)
-	if err != nil {
-		h.sayDown(err)
-		return nil, err
-	}
-	h.saidDown.Store(false)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		conn.end(ErrClosed)
+	if h.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	h.fresh[conn] = true
-	go func() {
-		<-conn.Done()
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.fresh, conn)
-	}()
-	return conn, nil
+	return conn, err
 }
 
 // Run runs a command on the shared connection.
@@ -122,12 +98,7 @@ func (h *Host) Run(ctx context.Context, cmd Cmd) error {
 
 // Close ends all connections and deletes the sudo password from memory.
 func (h *Host) Close() error {
-	h.mu.Lock()
-	h.closed = true
-	for conn := range h.fresh {
-		conn.end(ErrClosed)
-	}
-	h.mu.Unlock()
+	h.close(ErrClosed)
 	h.turn <- struct{}{}
 	defer func() { <-h.turn }()
 	if h.conn != nil {
@@ -148,13 +119,11 @@ func (h *Host) sharedConn(ctx context.Context, attempts int) (*Conn, error) {
 	if h.conn != nil && h.conn.Err() == nil {
 		return h.conn, nil
 	}
-	h.mu.Lock()
-	closed := h.closed
-	h.mu.Unlock()
-	if closed {
+	if h.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	text, until := "an SSH login at "+joinAddresses(h.candidates()), h.dialDeadline(ctx, attempts)
+	text := "an SSH login at " + joinAddresses(h.candidates())
+	until, _ := ctx.Deadline()
 	wait := h.opts.Send.Wait(event.Event{Node: h.cfg.Node, Phase: event.Connect, Text: text, Until: until})
 	defer wait.End()
 	conn, err := h.dialRetrying(ctx, attempts, func(err error) {
@@ -165,23 +134,6 @@ func (h *Host) sharedConn(ctx context.Context, attempts int) (*Conn, error) {
 	}
 	h.conn = conn
 	return conn, nil
-}
-
-// dialDeadline returns the time after which sharedConn stops trying. The user sees this time while sharedConn waits.
-func (h *Host) dialDeadline(ctx context.Context, attempts int) time.Time {
-	until, limited := ctx.Deadline()
-	if attempts == 0 {
-		return until
-	}
-	end := time.Now()
-	candidates := h.candidates()
-	for i, cfg := range candidates {
-		end = end.Add(optionsFor(h.opts, candidates, i).withDefaults(cfg).Timeout)
-	}
-	if !limited || end.Before(until) {
-		return end
-	}
-	return until
 }
 
 // dialRetrying dials a new connection, and tries again if the host is unreachable. With 0 attempts, it tries until ctx
@@ -248,27 +200,16 @@ func (h *Host) dialUnlessDown(ctx context.Context, opts Options) (*Conn, error) 
 		return conn, err
 	}
 	if down := ask(); down != "" {
-		return nil, &UnreachableError{Node: h.cfg.Node, Addr: h.Config().Addr(), Down: down, Err: err}
+		return nil, NewUnreachableError(h.cfg.Node, h.Config().Addr(), down, err)
 	}
 	return nil, err
-}
-
-// sayDown sends a warning if err says that the machine does not run. It sends only one warning until the next login,
-// because a caller of Fresh may try again for minutes.
-func (h *Host) sayDown(err error) {
-	var unreachable *UnreachableError
-	if !errors.As(err, &unreachable) || unreachable.Down == "" || !h.saidDown.CompareAndSwap(false, true) {
-		return
-	}
-	h.opts.Send.Send(event.Event{Kind: event.Message, Phase: event.Connect, Node: h.cfg.Node, Level: "warning", Time: time.Now(),
-		Text: fmt.Sprintf("%s: its machine is %s", h.cfg.Node, unreachable.Down)})
 }
 
 // limitDialTime returns the options with a limit of 3 seconds for a TCP connection. While a machine
 // boots, the first packets are lost, and the kernel repeats them after 1, 3, 7 and 15 seconds. A new
 // connection succeeds earlier.
 func limitDialTime(opts Options) Options {
-	dial := opts.withDefaults(sshconfig.Config{}).DialContext
+	dial := opts.DialContext
 	opts.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, bootingDial)
 		defer cancel()

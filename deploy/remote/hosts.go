@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
@@ -25,14 +23,6 @@ func (h *Host) candidates() []sshconfig.Config {
 // earlyTimeout is the default time limit for the login at each host of a node except the last host.
 const earlyTimeout = 5 * time.Second
 
-// optionsFor returns the options for dialing candidate i.
-func optionsFor(opts Options, candidates []sshconfig.Config, i int) Options {
-	if i < len(candidates)-1 {
-		opts.Timeout = cmp.Or(opts.Timeout, candidates[i].ConnectTimeout, earlyTimeout)
-	}
-	return opts
-}
-
 // dialInOrder dials the candidates one after the other and returns the connection to the first that accepts a login. Every later
 // connection uses the same host, so that a run does not change between a node's hosts. A host that has a wrong key or refuses the login
 // is skipped like a host that does not answer, because in another network its address may belong to another machine.
@@ -40,7 +30,11 @@ func (h *Host) dialInOrder(ctx context.Context, opts Options) (*Conn, error) {
 	candidates := h.candidates()
 	var failed []error
 	for i, cfg := range candidates {
-		conn, err := Dial(ctx, cfg, optionsFor(opts, candidates, i))
+		attempt := opts
+		if i < len(candidates)-1 {
+			attempt.Timeout = cmp.Or(opts.Timeout, cfg.ConnectTimeout, earlyTimeout)
+		}
+		conn, err := Dial(ctx, cfg, attempt)
 		if err == nil {
 			h.handshakes.Add(1)
 			h.choose(cfg, failed)
@@ -54,7 +48,7 @@ func (h *Host) dialInOrder(ctx context.Context, opts Options) (*Conn, error) {
 	if len(candidates) == 1 {
 		return nil, failed[0]
 	}
-	return nil, &AllHostsError{Node: h.cfg.Node, Errs: failed}
+	return nil, failure.On(h.cfg.Node, &AllHostsError{h.cfg.Node, failed})
 }
 
 // choose stores cfg, the configuration that later connections use. It also reports why the hosts that come before this
@@ -63,33 +57,28 @@ func (h *Host) choose(cfg sshconfig.Config, failed []error) {
 	if !h.chosen.CompareAndSwap(nil, &cfg) || len(failed) == 0 {
 		return
 	}
-	level := "note"
+	say := h.opts.Send.NoteOn
 	for _, err := range failed {
-		var unreachable *UnreachableError
-		if !errors.As(err, &unreachable) {
-			level = "warning" // such as a changed host key
+		if !errors.As(err, new(*UnreachableError)) {
+			say = h.opts.Send.WarnOn // such as a changed host key
 		}
 	}
-	h.opts.Send.Send(event.Event{Kind: event.Message, Phase: event.Connect, Node: h.cfg.Node, Level: level, Time: time.Now(),
-		Text: fmt.Sprintf("%s: uses %s, because %s", h.cfg.Node, cfg.Addr(), joinErrors(h.cfg.Node, failed))})
+	say(h.cfg.Node, "%s: uses %s, because %s", h.cfg.Node, cfg.Addr(), joinErrors(h.cfg.Node, failed))
 }
 
 // AllHostsError means that none of several hosts of a node accepted a login.
 type AllHostsError struct {
-	Node string
+	node string
 	Errs []error // one for each host that was tried
 }
 
-func (e *AllHostsError) Error() string   { return failure.Message(e) }
+func (e *AllHostsError) Error() string {
+	return "none of its hosts accepts a login: " + joinErrors(e.node, e.Errs)
+}
 func (e *AllHostsError) Unwrap() []error { return e.Errs }
 
-// OnNode implements [failure.OnNode].
-func (e *AllHostsError) OnNode() (node, text string) { return e.Node, e.Brief() }
-
-// Brief returns the message without the name of the node.
-func (e *AllHostsError) Brief() string {
-	return "none of its hosts accepts a login: " + joinErrors(e.Node, e.Errs)
-}
+// Brief returns the message in one line, for lists of nodes.
+func (e *AllHostsError) Brief() string { return e.Error() }
 
 // Kind implements [failure.Classified].
 func (e *AllHostsError) Kind() failure.Kind { return failure.Unreachable }

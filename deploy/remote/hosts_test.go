@@ -163,15 +163,14 @@ func TestResolveFallbacks(t *testing.T) {
 	}
 }
 
-// If the machine of a node does not run, a login ends early with what the hypervisor reports, which a message says once.
+// If the machine of a node does not run, a login ends early with what the hypervisor reports.
 func TestMachineDown(t *testing.T) {
 	s := kind(inProcess).start(t, want{})
 	silent := s.config(t)
 	silent.Port = silentAddress(t)
 	silent.ConnectTimeout = time.Minute
-	var got messages
 	down := func(context.Context, string) string { return "off (libvirt: shut off)" }
-	host := remote.NewHost(silent, remote.Options{Send: got.sink, Down: down})
+	host := remote.NewHost(silent, remote.Options{Down: down})
 	defer host.Close()
 	for range 2 {
 		begin := time.Now()
@@ -179,12 +178,12 @@ func TestMachineDown(t *testing.T) {
 		if text := fmt.Sprintf("node-1: cannot reach 127.0.0.1:%d: its machine is off (libvirt: shut off)", silent.Port); err == nil || err.Error() != text || time.Since(begin) > 8*time.Second {
 			t.Errorf("after %s: %v", time.Since(begin), err)
 		}
+		if reason := remote.Reason(err); reason != "its machine is off (libvirt: shut off)" {
+			t.Errorf("reason %q", reason)
+		}
 		if !strings.HasPrefix(failure.Hint(err), "nixbench start --on node-1") {
 			t.Errorf("hint %q", failure.Hint(err))
 		}
-	}
-	if len(got.list) != 1 || got.list[0].Text != "node-1: its machine is off (libvirt: shut off)" {
-		t.Errorf("messages: %+v", got.list)
 	}
 	// So does an open connection, over which nothing arrives.
 	frozen, _ := dialFreezing(t, 50_000, remote.Options{Down: down})

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -62,12 +63,7 @@ func (l *Lines) Flush() {
 	}
 }
 
-func (l *Lines) maxPiece() int {
-	if l.Max > 0 {
-		return l.Max
-	}
-	return longestLine
-}
+func (l *Lines) maxPiece() int { return cmp.Or(l.Max, longestLine) }
 
 // passPiece calls Each for the first Max bytes of a line that is longer than Max. It splits the line between two UTF-8
 // characters, so the piece may be shorter.

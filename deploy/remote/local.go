@@ -55,41 +55,36 @@ func (t *localTransport) Close() error {
 }
 
 func (t *localTransport) newSession(stdout, stderr io.Writer) (session, error) {
-	cmd := exec.Command("sh") // Start adds the line to execute
-	cmd.Stdout, cmd.Stderr = stdout, stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // start the command in a session of its own, as sshd does
-	return &localSession{Cmd: cmd, transport: t, stop: func() bool { return true }}, nil
+	ctx, end := context.WithCancel(t.ctx)
+	s := &localSession{Cmd: exec.CommandContext(ctx, "sh"), end: end} // Start adds the line to execute
+	s.Stdout, s.Stderr = stdout, stderr
+	s.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // start the command in a session of its own, as sshd does
+	s.Cancel = func() error { return syscall.Kill(-s.Process.Pid, syscall.SIGKILL) }
+	return s, nil
 }
 
 type localSession struct {
 	*exec.Cmd
-	transport *localTransport
-	stop      func() bool
+	end context.CancelFunc // ends the command
 
-	mu     sync.Mutex
-	group  int // the command's process group; 0 unless it runs
-	closed bool
+	mu    sync.Mutex
+	group int // the command's process group; 0 unless it runs
 }
 
 func (s *localSession) Start(line string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return net.ErrClosed
-	}
 	s.Args = append(s.Args, "-c", line)
 	if err := s.Cmd.Start(); err != nil {
 		return err
 	}
 	s.group = s.Process.Pid
-	s.stop = context.AfterFunc(s.transport.ctx, func() { _ = s.Close() })
 	return nil
 }
 
 // Wait waits for the command. As with sshd, processes that the command leaves behind are not ended.
 func (s *localSession) Wait() error {
 	err := s.Cmd.Wait()
-	s.stop()
 	s.mu.Lock()
 	s.group = 0
 	s.mu.Unlock()
@@ -107,20 +102,14 @@ func (s *localSession) Wait() error {
 func (s *localSession) Signal(name ssh.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.kill(unix.SignalNum("SIG" + string(name)))
+	if s.group == 0 {
+		return nil
+	}
+	return syscall.Kill(-s.group, unix.SignalNum("SIG"+string(name)))
 }
 
 // Close ends the command if it still runs.
 func (s *localSession) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	return s.kill(syscall.SIGKILL)
-}
-
-func (s *localSession) kill(signal syscall.Signal) error {
-	if s.group == 0 {
-		return nil
-	}
-	return syscall.Kill(-s.group, signal)
+	s.end()
+	return nil
 }

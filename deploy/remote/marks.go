@@ -3,7 +3,7 @@ package remote
 import (
 	"bytes"
 	"io"
-	"strings"
+	"regexp"
 	"sync"
 )
 
@@ -22,14 +22,20 @@ const maxMark = 24
 // by the login shell or the escalation command; it is written to before. The text after the runMark is output of the
 // command. It is written to w unchanged, and is never interpreted as a mark.
 type markWriter struct {
-	prefix string
-	onMark func(kind, pid string)
-	before io.Writer
-	w      io.Writer
+	longest int            // maximum length of a mark
+	form    *regexp.Regexp // matches a mark
+	onMark  func(kind, pid string)
+	before  io.Writer
+	w       io.Writer
 
 	mu             sync.Mutex
-	pending        []byte // received bytes that may be the beginning of a mark, and so are not written yet
+	pending        []byte // the last received bytes, which may contain the beginning of a mark, and so are not written yet
 	commandStarted bool
+}
+
+func newMarkWriter(prefix string, onMark func(kind, pid string), before, w io.Writer) *markWriter {
+	form := regexp.MustCompile(prefix + `(?:(` + passMark + `)|(` + pidMark + `|` + runMark + `):([0-9]{1,19})\n)`)
+	return &markWriter{longest: len(prefix) + maxMark, form: form, onMark: onMark, before: before, w: w}
 }
 
 // Write writes p without the marks in it. It keeps bytes that may be the beginning of a mark until the next call.
@@ -39,47 +45,36 @@ func (m *markWriter) Write(p []byte) (int, error) {
 	if m.commandStarted {
 		return m.w.Write(p)
 	}
-	buf := append(m.pending, p...)
-	m.pending = nil
+	m.pending = append(m.pending, p...)
 	for !m.commandStarted {
-		at := bytes.Index(buf, []byte(m.prefix))
-		if at < 0 {
-			at = len(buf) - overlapLength(buf, m.prefix)
-			m.pending = bytes.Clone(buf[at:])
-			buf = buf[:at]
-			break
+		at := m.form.FindSubmatchIndex(m.pending)
+		if at == nil {
+			m.writeBefore(len(m.pending) - m.longest)
+			return len(p), nil
 		}
-		kind, pid, length, incomplete := parseMark(string(buf[at+len(m.prefix):]))
-		if incomplete {
-			m.pending = bytes.Clone(buf[at:])
-			buf = buf[:at]
-			break
-		}
-		end := at + len(m.prefix)
-		if length == 0 { // the prefix without a mark is plain output
-			if _, err := m.before.Write(buf[:end]); err != nil {
-				return 0, err
-			}
-			buf = buf[end:]
-			continue
-		}
-		if _, err := m.before.Write(buf[:at]); err != nil {
-			return 0, err
-		}
-		buf = buf[end+length:]
+		mark := m.form.FindSubmatch(m.pending[:at[1]])
+		m.writeBefore(at[0])
+		m.pending = m.pending[len(mark[0]):]
+		kind := string(mark[1]) + string(mark[2]) // one of them is empty
 		m.commandStarted = kind == runMark
-		m.onMark(kind, pid)
+		m.onMark(kind, string(mark[3]))
 	}
-	w := m.before
-	if m.commandStarted {
-		w = m.w
-	}
-	if len(buf) > 0 {
-		if _, err := w.Write(buf); err != nil {
+	rest := m.pending
+	m.pending = nil
+	if len(rest) > 0 {
+		if _, err := m.w.Write(rest); err != nil {
 			return 0, err
 		}
 	}
 	return len(p), nil
+}
+
+// writeBefore writes the first n pending bytes to m.before.
+func (m *markWriter) writeBefore(n int) {
+	if n > 0 {
+		m.before.Write(m.pending[:n])
+		m.pending = bytes.Clone(m.pending[n:])
+	}
 }
 
 // ReadFrom implements io.ReaderFrom, so that io.Copy uses frugalCopy.
@@ -89,38 +84,5 @@ func (m *markWriter) ReadFrom(r io.Reader) (int64, error) { return frugalCopy(m,
 func (m *markWriter) flush() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.before.Write(m.pending)
-	m.pending = nil
-}
-
-// parseMark parses the text after a prefix. It returns the mark's length without the prefix, or 0 if
-// the text is no mark. If more text is needed to decide, incomplete is true.
-func parseMark(rest string) (kind, pid string, length int, incomplete bool) {
-	if strings.HasPrefix(rest, passMark) {
-		return passMark, "", len(passMark), false
-	}
-	if strings.HasPrefix(passMark, rest) {
-		return "", "", 0, true
-	}
-	line, _, whole := strings.Cut(rest, "\n")
-	for _, kind := range []string{pidMark, runMark} {
-		digits, ok := strings.CutPrefix(line, kind+":")
-		switch {
-		case whole && ok && digits != "" && strings.Trim(digits, "0123456789") == "":
-			return kind, digits, len(line) + 1, false
-		case !whole && len(rest) < maxMark && (ok || strings.HasPrefix(kind+":", rest)):
-			return "", "", 0, true
-		}
-	}
-	return "", "", 0, false
-}
-
-// overlapLength returns the number of bytes at the end of buf that are the start of prefix.
-func overlapLength(buf []byte, prefix string) int {
-	for n := min(len(buf), len(prefix)-1); n > 0; n-- {
-		if strings.HasPrefix(prefix, string(buf[len(buf)-n:])) {
-			return n
-		}
-	}
-	return 0
+	m.writeBefore(len(m.pending))
 }

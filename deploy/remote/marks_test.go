@@ -19,7 +19,7 @@ func TestMarks(t *testing.T) {
 	for size := 1; size <= len(in); size++ {
 		var out bytes.Buffer
 		var seen []string
-		m := &markWriter{prefix: prefix, before: &out, w: &out, onMark: func(kind, pid string) { seen = append(seen, kind+pid) }}
+		m := newMarkWriter(prefix, func(kind, pid string) { seen = append(seen, kind+pid) }, &out, &out)
 		for rest := []byte(in); len(rest) > 0; rest = rest[min(size, len(rest)):] {
 			if n, err := m.Write(rest[:min(size, len(rest))]); err != nil || n != min(size, len(rest)) {
 				t.Fatal(n, err)
@@ -41,7 +41,7 @@ func FuzzMarks(f *testing.F) {
 		size = max(1, size)
 		var out bytes.Buffer
 		r := &runningCommand{started: make(chan struct{}), leader: make(chan struct{}), prompts: make(chan struct{}, 8)}
-		m := &markWriter{prefix: prefix, onMark: r.handleMark, before: &out, w: &out}
+		m := newMarkWriter(prefix, r.handleMark, &out, &out)
 		for rest := in; len(rest) > 0; rest = rest[min(size, len(rest)):] {
 			if n, err := m.Write(rest[:min(size, len(rest))]); err != nil || n != min(size, len(rest)) {
 				t.Fatal(n, err)

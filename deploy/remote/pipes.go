@@ -1,8 +1,8 @@
 package remote
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -75,12 +75,20 @@ func (s *sink) discardRest() {
 const (
 	smallBuffer = 1 << 10
 	bigBuffer   = 8 << 10 // not larger, because an SSH channel keeps a buffer as large as the largest write
+	// hugeBuffer is for closures: a channel sends a large write in few pieces.
+	hugeBuffer = 256 << 10
 )
 
-// frugalCopy copies as io.Copy does, with a smaller buffer. The buffer has 1 KiB, and 8 KiB after a read has filled it.
-// With the usual buffers, each of a thousand nodes would use 64 KiB even for little output.
+// frugalCopy copies as io.Copy does, with a smaller buffer. With the usual buffers, each of a thousand nodes would use 64 KiB even for
+// little output.
 func frugalCopy(w io.Writer, r io.Reader) (int64, error) {
-	var total int64
+	total, readErr, writeErr := growingCopy(w, r, bigBuffer)
+	return total, cmp.Or(writeErr, readErr)
+}
+
+// growingCopy copies as io.Copy does, and returns errors of reads and writes separately. Its buffer has 1 KiB, and grows to at most
+// `most` bytes while reads fill it.
+func growingCopy(w io.Writer, r io.Reader, most int) (total int64, readErr, writeErr error) {
 	buf := make([]byte, smallBuffer)
 	for {
 		n, err := r.Read(buf)
@@ -88,31 +96,17 @@ func frugalCopy(w io.Writer, r io.Reader) (int64, error) {
 			written, writeErr := w.Write(buf[:n])
 			total += int64(written)
 			if writeErr != nil {
-				return total, writeErr
+				return total, nil, writeErr
 			}
 		}
 		if err == io.EOF {
-			return total, nil
+			return total, nil, nil
 		}
 		if err != nil {
-			return total, err
+			return total, err, nil
 		}
-		if n == len(buf) && n < bigBuffer {
-			buf = make([]byte, bigBuffer)
+		if n == len(buf) && n < most {
+			buf = make([]byte, min(8*n, most))
 		}
 	}
-}
-
-// recordingReader reads from r, and stores the error of a failed read unless it is io.EOF.
-type recordingReader struct {
-	r   io.Reader
-	err error
-}
-
-func (s *recordingReader) Read(p []byte) (int, error) {
-	n, err := s.r.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		s.err = err
-	}
-	return n, err
 }

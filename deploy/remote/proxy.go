@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,16 +8,20 @@ import (
 	"os"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 // openTransport opens the byte stream to the host: directly, through a jump host, or through a proxy command. The *Conn is the
-// connection to the jump host, or nil. asked are the options of the caller; opts are the same options with defaults.
-func openTransport(ctx context.Context, clock *loginClock, cfg sshconfig.Config, asked, opts Options) (net.Conn, *Conn, error) {
+// connection to the jump host, or nil. opts are the options without defaults, because the configuration of the jump host may set
+// other time limits.
+func openTransport(clock *loginClock, cfg sshconfig.Config, opts Options) (net.Conn, *Conn, error) {
+	ctx := clock.ctx
 	switch {
 	case cfg.Via != nil:
-		via, err := dialJumpHost(ctx, clock, *cfg.Via, asked, opts)
+		resume := clock.pause() // it limits only the login at the node itself
+		opts.host, opts.sudo = nil, nil
+		via, err := Dial(ctx, *cfg.Via, opts)
+		resume()
 		if err != nil {
 			return nil, nil, fmt.Errorf("jump host %s: %w", cfg.Via.Alias, err)
 		}
@@ -34,14 +37,6 @@ func openTransport(ctx context.Context, clock *loginClock, cfg sshconfig.Config,
 	}
 	conn, err := opts.DialContext(ctx, cfg.Network, cfg.Addr())
 	return conn, nil, err
-}
-
-// dialJumpHost connects to a jump host. Meanwhile clock, which limits the login at the node, is paused. asked are the
-// options without defaults, because the configuration of the jump host may set another time limit.
-func dialJumpHost(ctx context.Context, clock *loginClock, via sshconfig.Config, asked, opts Options) (*Conn, error) {
-	defer clock.pause()()
-	asked.DialContext, asked.Keyring, asked.KnownHosts, asked.sudo = opts.DialContext, opts.Keyring, opts.KnownHosts, nil
-	return Dial(ctx, via, asked)
 }
 
 // proxyConn is a connection to stdin and stdout of a proxy command. The command runs on this machine.
@@ -61,7 +56,7 @@ func startProxy(cfg sshconfig.Config) net.Conn {
 func (p proxyConn) Read(b []byte) (int, error) {
 	n, err := p.ReadWriteCloser.Read(b)
 	if failed := (*RunError)(nil); errors.As(err, &failed) {
-		err = errors.New(failure.TextOn(failed.Node, failed))
+		err = errors.New(failed.Text)
 	}
 	return n, err
 }

@@ -35,11 +35,10 @@ const (
 // Cmd is a command for a node. As with os/exec, no shell interprets the arguments: for a
 // shell's features, run {"sh", "-c", script, "sh", arg…}.
 //
-// Argv and Env can be seen by every user of the node: secrets go to Stdin.
+// Argv can be seen by every user of the node: secrets go to Stdin.
 type Cmd struct {
 	Argv   []string
 	Name   string    // replaces Argv in errors, for example if Argv contains a script; may be empty
-	Env    []string  // variables NAME=value that are added to the environment that sshd sets
 	Stdin  io.Reader // nil: empty
 	Stdout io.Writer // nil: discarded; Stdout and Stderr are written to at the same time
 	Stderr io.Writer // nil: stderr is discarded; an error contains the end of it in any case
@@ -79,8 +78,8 @@ func (c *Conn) Output(ctx context.Context, cmd Cmd) ([]byte, error) {
 //
 // At most eight commands run at the same time on a connection; further commands wait.
 func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
-	if err := cmd.validate(); err != nil {
-		return failure.On(c.cfg.Node, err)
+	if err := shell.Check(cmd.Argv); err != nil {
+		return failure.On(c.cfg.Node, fmt.Errorf("cannot run %q: %w", cmd.Argv, err))
 	}
 	if _, limited := ctx.Deadline(); !limited && !cmd.Unlimited {
 		var cancel context.CancelFunc
@@ -98,30 +97,23 @@ func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
 	return c.run(ctx, cmd, true)
 }
 
-// validate returns an error if the command cannot be passed to the node.
-func (cmd Cmd) validate() error {
-	if err := shell.Check(cmd.Argv); err != nil {
-		return fmt.Errorf("cannot run %q: %w", cmd.Argv, err)
-	}
-	for _, e := range cmd.Env {
-		name, _, ok := strings.Cut(e, "=")
-		if !ok || name == "" || name[0] == '-' || strings.IndexByte(e, 0) >= 0 {
-			return fmt.Errorf("cannot run %q: environment needs NAME=value", cmd.Argv)
-		}
-	}
-	return nil
-}
-
 // newCancelError returns the error of a command that was ended, or not started, because ctx has ended.
 func (c *Conn) newCancelError(ctx context.Context, cmd Cmd) error {
 	cause := context.Cause(ctx)
 	if size := (*durable.SizeError)(nil); errors.As(cause, &size) {
-		return &OutputError{Node: c.cfg.Node, Addr: c.cfg.Addr(), Command: cmd.String(), Err: size}
+		return &OutputError{failure.About{Node: c.cfg.Node, Text: fmt.Sprintf("%s on %s: its output: %v", cmd, c.cfg.Addr(), size), Err: size,
+			Advice: "no command of a working node prints so much: check whether the node is compromised"}}
 	}
 	if errors.Is(cause, context.DeadlineExceeded) {
-		return &TimeoutError{Node: c.cfg.Node, Addr: c.cfg.Addr(), Command: cmd.String(), Err: cause}
+		return c.newTimeoutError(cmd, cause)
 	}
 	return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: %w", cmd, c.cfg.Addr(), cause))
+}
+
+// newTimeoutError returns the error of a command that has not ended before its deadline.
+func (c *Conn) newTimeoutError(cmd Cmd, err error) error {
+	return &TimeoutError{failure.About{Node: c.cfg.Node, Text: fmt.Sprintf("%s on %s: no answer in time: %v", cmd, c.cfg.Addr(), err), Err: err,
+		Advice: "the node accepts connections, but its commands do not end in time: check its load, memory and disk, then run the command again"}}
 }
 
 // needsEscalation reports whether cmd needs the escalation command, such as sudo, to run as root.
@@ -134,17 +126,17 @@ type runningCommand struct {
 	conn    *Conn
 	cmd     Cmd
 	session session
-	marks   *markWriter
-	tail    *tailBuffer   // the end of the command's stderr
-	before  *tailBuffer   // the end of the text that was printed before the command started, such as by the login shell
-	started chan struct{} // closed when the command itself has started, not only the shell that starts it; the command then reads stdin
-	leader  chan struct{} // closed when the first process on the node, the leader of the process group, has started
-	prompts chan struct{} // receives a value each time sudo asks for the password
-	ended   chan struct{} // closed when the session has ended
-	first   string        // process id of the first process; valid after leader is closed
-	second  string        // process id of the command itself; valid after started is closed
-	wait    *event.Wait   // reports to the user that the first process has not started yet
-	mayAsk  bool          // whether Options.Prompt may ask the user for the sudo password
+	marks   [2]*markWriter // of stdout and of stderr
+	tail    *tailBuffer    // the end of the command's stderr
+	before  *tailBuffer    // the end of the text that was printed before the command started, such as by the login shell
+	started chan struct{}  // closed when the command itself has started, not only the shell that starts it; the command then reads stdin
+	leader  chan struct{}  // closed when the first process on the node, the leader of the process group, has started
+	prompts chan struct{}  // receives a value each time sudo asks for the password
+	ended   chan struct{}  // closed when the session has ended
+	first   string         // process id of the first process; valid after leader is closed
+	second  string         // process id of the command itself; valid after started is closed
+	wait    *event.Wait    // reports to the user that the first process has not started yet
+	mayAsk  bool           // whether Options.Prompt may ask the user for the sudo password
 }
 
 // run does what Run does, but does not count as one of the eight commands of the connection. If stop is set and ctx
@@ -164,8 +156,8 @@ func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
 	defer out.discardRest()
 	defer errs.discardRest()
 	mark := "nixbench-" + rand.Text() + "-"
-	r.marks = &markWriter{prefix: mark, onMark: r.handleMark, before: r.before, w: io.MultiWriter(r.tail, errs)}
-	session, err := c.openSession(ctx, &markWriter{prefix: mark, onMark: func(_, _ string) {}, before: r.before, w: out}, r.marks)
+	r.marks = [2]*markWriter{newMarkWriter(mark, func(_, _ string) {}, r.before, out), newMarkWriter(mark, r.handleMark, r.before, io.MultiWriter(r.tail, errs))}
+	session, err := c.openSession(ctx, r.marks[0], r.marks[1])
 	if err != nil {
 		if ctx.Err() != nil {
 			return c.newCancelError(ctx, cmd)
@@ -242,7 +234,7 @@ func (r *runningCommand) explainCancel(ctx context.Context) error {
 	}
 	err := r.conn.newCancelError(ctx, r.cmd)
 	if timeout := (*TimeoutError)(nil); errors.As(err, &timeout) && !isClosed(r.leader) {
-		timeout.Err = fmt.Errorf("the login shell of %s has not started it; check its files such as .bashrc: %w", r.conn.cfg.User, timeout.Err)
+		return r.conn.newTimeoutError(r.cmd, fmt.Errorf("the login shell of %s has not started it; check its files such as .bashrc: %w", r.conn.cfg.User, timeout.Err))
 	}
 	return err
 }
@@ -251,11 +243,7 @@ func (r *runningCommand) explainCancel(ctx context.Context) error {
 // command starts) and then runs the command. If the command needs escalation, the login shell executes an outer script.
 // The outer script prints a pidMark and runs the escalation command, such as sudo, which runs the first script.
 func (r *runningCommand) wrappedArgv(mark string) []string {
-	argv := r.cmd.Argv
-	if len(r.cmd.Env) > 0 {
-		argv = slices.Concat([]string{"env"}, r.cmd.Env, argv)
-	}
-	argv = shell.Announce(mark+runMark, argv)
+	argv := shell.Announce(mark+runMark, r.cmd.Argv)
 	if !r.conn.needsEscalation(r.cmd) {
 		return argv
 	}
@@ -307,12 +295,12 @@ func (r *runningCommand) writeStdin(ctx context.Context, stdin io.WriteCloser, a
 	// If a write fails, read and discard the rest of Stdin: a command may end before it has read its whole input, and a
 	// program that writes to Stdin through a pipe must not block then. If a read fails, abort the command: otherwise
 	// the command would take the failed read for the end of its input.
-	source := &recordingReader{r: r.cmd.Stdin}
-	if _, err := frugalCopy(stdin, source); err != nil && source.err == nil {
-		_, _ = frugalCopy(untilClosed(r.ended), source)
+	_, readErr, writeErr := growingCopy(stdin, r.cmd.Stdin, bigBuffer)
+	if writeErr != nil {
+		_, readErr, _ = growingCopy(untilClosed(r.ended), r.cmd.Stdin, bigBuffer)
 	}
-	if source.err != nil {
-		abort(fmt.Errorf("read its stdin: %w", source.err))
+	if readErr != nil {
+		abort(fmt.Errorf("read its stdin: %w", readErr))
 	}
 }
 
@@ -331,7 +319,8 @@ func (u untilClosed) Write(p []byte) (int, error) {
 // convertError converts the session's error to one of this package's errors.
 func (r *runningCommand) convertError(err error) error {
 	c := r.conn
-	r.marks.flush()
+	r.marks[0].flush()
+	r.marks[1].flush()
 	var exit *exitError
 	var missing *ssh.ExitMissingError
 	switch {
@@ -340,12 +329,9 @@ func (r *runningCommand) convertError(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &exit):
-		failed := &RunError{Node: c.cfg.Node, Host: c.cfg.Addr(), Argv: r.cmd.Argv, Name: r.cmd.Name,
-			ExitStatus: exit.status, Signal: exit.signal, Stderr: r.tail.String()}
-		if failed.Signal != "" {
-			failed.ExitStatus = -1
-		}
-		return failed
+		stderr := r.tail.String()
+		text := appendTail(fmt.Sprintf("%s on %s: %v", r.cmd, c.cfg.Addr(), exit), stderr)
+		return &RunError{About: failure.About{Node: c.cfg.Node, Text: text}, ExitStatus: exit.status, Signal: exit.signal, Stderr: stderr}
 	case errors.As(err, &missing):
 		if err := c.explainError(err); !errors.As(err, &missing) {
 			return err
@@ -374,13 +360,18 @@ func isClosed(c <-chan struct{}) bool {
 // the exit status of the session is 0.
 func (r *runningCommand) newNotStartedError(exit *exitError) error {
 	if isClosed(r.leader) {
-		return r.newEscalationError()
+		return r.explainRefusal()
 	}
-	e := &LoginShellError{Node: r.conn.cfg.Node, Addr: r.conn.cfg.Addr(), User: r.conn.cfg.User, How: formatExit(0, ""), Printed: r.before.String()}
-	if exit != nil {
-		e.How = exit.Error()
+	if exit == nil {
+		exit = &exitError{}
 	}
-	return e
+	cfg := r.conn.cfg
+	text := fmt.Sprintf("%s accepts the login of %s, but runs no command: %v", cfg.Addr(), cfg.User, exit)
+	if printed := r.before.String(); printed != "" {
+		text += ": " + quoteText(printed)
+	}
+	return &LoginShellError{failure.About{Node: cfg.Node, Text: text, Advice: fmt.Sprintf(
+		"check the login shell of %s on %s (users.users.%[1]s.shell), its files such as .bashrc, and the forced command of its key; or set another deployment.targetUser", cfg.User, cfg.Node)}}
 }
 
 func isSudo(escalation []string) bool {

@@ -16,8 +16,10 @@ const stopScript = `s=$1; shift; for p; do kill -s "$s" -- "-$p" 2>/dev/null || 
 func (r *runningCommand) stopProcesses(ended <-chan error) {
 	go r.session.Signal(ssh.SIGTERM)
 	go r.signalProcesses("TERM", termGrace)
-	if hasEndedWithin(ended, termGrace) {
+	select {
+	case <-ended:
 		return
+	case <-time.After(termGrace):
 	}
 	go r.session.Signal(ssh.SIGKILL)
 	r.signalProcesses("KILL", killGrace)
@@ -44,16 +46,4 @@ func (r *runningCommand) signalProcesses(signal string, patience time.Duration) 
 	}
 	// Ignore the error, since there is no other way to end the command.
 	_ = r.conn.run(ctx, Cmd{Argv: argv, Sudo: r.cmd.Sudo && started}, false)
-}
-
-// hasEndedWithin waits for the end of the command, and reports whether it ended within the time limit.
-func hasEndedWithin(ended <-chan error, patience time.Duration) bool {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-ended:
-		return true
-	case <-timer.C:
-		return false
-	}
 }

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 // sudoCommand returns the escalation command with sudo's options for the password. If canAsk is set,
@@ -42,8 +45,7 @@ func (r *runningCommand) answerPrompts(ctx context.Context, stdin io.Writer) err
 				return context.Cause(ctx)
 			}
 			if err != nil {
-				return &EscalationError{Node: cfg.Node, User: cfg.User, Argv: cfg.Escalation, Err: err,
-					Reason: "it asks for a password: " + err.Error()}
+				return newEscalationError(cfg, "it asks for a password: "+err.Error(), err)
 			}
 			line := append(slices.Clone(password), '\n')
 			_, err = stdin.Write(line)
@@ -56,14 +58,17 @@ func (r *runningCommand) answerPrompts(ctx context.Context, stdin io.Writer) err
 	}
 }
 
-// newEscalationError returns the error for the case that the escalation command, such as sudo, did not start the command.
-func (r *runningCommand) newEscalationError() error {
-	cfg := r.conn.cfg
-	e := &EscalationError{Node: cfg.Node, User: cfg.User, Argv: cfg.Escalation, Stderr: r.before.String(), Reason: "it refused"}
-	if isSudo(cfg.Escalation) && r.conn.opts.Prompt == nil && strings.Contains(e.Stderr, "password") {
-		e.Reason = "it asks for a password, and there is no terminal to ask on: run nixbench on a terminal, or set security.sudo.wheelNeedsPassword = false on the node"
+// explainRefusal returns the error for the case that the escalation command, such as sudo, did not start the command.
+func (r *runningCommand) explainRefusal() error {
+	cfg, reason, printed := r.conn.cfg, "it refused", r.before.String()
+	if isSudo(cfg.Escalation) && r.conn.opts.Prompt == nil && strings.Contains(printed, "password") {
+		reason = "it asks for a password, and there is no terminal to ask on: run nixbench on a terminal, or set security.sudo.wheelNeedsPassword = false on the node"
 	}
-	return e
+	return newEscalationError(cfg, appendTail(reason, printed), nil)
+}
+
+func newEscalationError(cfg sshconfig.Config, reason string, err error) error {
+	return &EscalationError{failure.About{Node: cfg.Node, Text: fmt.Sprintf("%s cannot become root with %s: %s", cfg.User, strings.Join(cfg.Escalation, " "), reason), Err: err}}
 }
 
 // sudoPassword is the sudo password of a host. The user is asked for it once, and it is stored only in memory.

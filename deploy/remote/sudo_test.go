@@ -114,7 +114,7 @@ func TestSudoWithoutPassword(t *testing.T) {
 			t.Errorf("%s: not through sudo: %q, %v", name, out, err)
 		}
 		for _, status := range []int{0, 1, 127, 255} {
-			err := conn.Run(t.Context(), remote.Cmd{Argv: sh("exit $1", strconv.Itoa(status)), Sudo: true, Env: []string{"A=b"}})
+			err := conn.Run(t.Context(), remote.Cmd{Argv: sh("exit $1", strconv.Itoa(status)), Sudo: true})
 			if got := exitStatus(t, err); got != status {
 				t.Errorf("%s: exit %d: got %d", name, status, got)
 			}
@@ -224,7 +224,7 @@ func TestRealSudo(t *testing.T) {
 	} {
 		conn := aliceOn(t, nil, opts)
 		out, err := conn.Output(t.Context(), remote.Cmd{
-			Argv: sh(`printf "%s:%s:" "$SUDO_USER" "$A"; cat`), Env: []string{"A=b"}, Stdin: strings.NewReader("payload"), Sudo: true,
+			Argv: append([]string{"env", "A=b"}, sh(`printf "%s:%s:" "$SUDO_USER" "$A"; cat`)...), Stdin: strings.NewReader("payload"), Sudo: true,
 		})
 		if err != nil || string(out) != "root:b:payload" {
 			t.Errorf("%s: %q, %v", name, out, err)

@@ -29,17 +29,15 @@ type session interface {
 
 // exitError describes how a command has ended: by an exit status or by a signal.
 type exitError struct {
-	status int
+	status int    // -1 if a signal ended the command
 	signal string // KILL, TERM, …; "" if no signal ended the command
 }
 
-func (e *exitError) Error() string { return formatExit(e.status, e.signal) }
-
-func formatExit(status int, signal string) string {
-	if signal != "" {
-		return "killed by signal " + signal
+func (e *exitError) Error() string {
+	if e.signal != "" {
+		return "killed by signal " + e.signal
 	}
-	return fmt.Sprintf("exit status %d", status)
+	return fmt.Sprintf("exit status %d", e.status)
 }
 
 type sshTransport struct{ *ssh.Client }
@@ -63,7 +61,10 @@ type sshSession struct{ *ssh.Session }
 func (s sshSession) Wait() error {
 	err := s.Session.Wait()
 	if exit := (*ssh.ExitError)(nil); errors.As(err, &exit) {
-		return &exitError{exit.ExitStatus(), exit.Signal()}
+		if exit.Signal() != "" {
+			return &exitError{-1, exit.Signal()}
+		}
+		return &exitError{status: exit.ExitStatus()}
 	}
 	return err
 }

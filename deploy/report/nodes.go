@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,105 +9,86 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
+)
+
+// The maximum size and number of lines of a node's log on a page. For a longer log, the page contains its end.
+const (
+	logBytes = 16 << 10
+	logLines = 80
 )
 
 // node is the section of a node on the page.
 type node struct {
-	Name, Unit, Text, Error, Generation, Path, Took string
-	Outcome                                         state.Outcome
-	Spans                                           []step
-	Log                                             *LogTail
-	Open                                            bool // the section is unfolded, because the node failed or was rolled back
+	state.NodeResult
+	Text       string // what the run did on the node
+	Generation string
+	Time       explain.Node
+	Log        string // the last lines of the node's log
+	LogIsCut   bool
+	Open       bool // the section is unfolded, because the node failed or was rolled back
 }
 
-// listNodes returns the sections of all nodes. Nodes that failed or were rolled back come first.
-func listNodes(s Subject) []node {
-	results := map[string]state.NodeResult{}
-	for _, n := range s.Run.Nodes {
-		results[n.Node] = n
+// listNodes returns the sections of the nodes that have a result or phases. Unfolded sections come first.
+func listNodes(run *runs.Run, t explain.Report, events []event.Event) []node {
+	sections := map[string]*node{}
+	for _, r := range run.Nodes {
+		sections[r.Node] = &node{NodeResult: r, Generation: describeGeneration(r), Open: r.Outcome == state.Failed || r.Outcome == state.RolledBack}
 	}
-	times := map[string]explain.Node{}
-	for _, n := range s.Time.Nodes {
-		times[n.Node] = n
+	for _, n := range t.Nodes {
+		if sections[n.Node] == nil {
+			sections[n.Node] = &node{NodeResult: state.NodeResult{Node: n.Node}}
+		}
+		sections[n.Node].Time = n
 	}
-	texts := map[string]string{}
-	for _, e := range s.Events {
-		if e.Kind == event.NodeResult {
-			texts[e.Node] = e.Text
+	for _, e := range events {
+		if n := sections[e.Node]; n != nil && e.Kind == event.NodeResult {
+			n.Text = e.Text
 		}
 	}
-	problems := mergeProblems(s.Run)
+	logs := runs.Logs(events)
 	var out []node
-	for _, name := range s.nodeNames() {
-		n := describeNode(name, results[name], times[name], texts[name], problems)
-		if log, ok := s.Logs[name]; ok {
-			n.Log = &log
+	for name, n := range sections {
+		if n.Text == "" {
+			n.Text, _, _ = strings.Cut(n.Error, "\n")
 		}
-		out = append(out, n)
+		if n.Error == n.Text || strings.Contains(run.Error, n.Error) {
+			n.Error = "" // it is already on the page
+		}
+		n.Log, n.LogIsCut = cutLog(logs[name])
+		out = append(out, *n)
 	}
-	slices.SortStableFunc(out, func(a, b node) int { // nodes that failed or were rolled back are first
-		if a.Open != b.Open {
-			if a.Open {
-				return -1
-			}
-			return 1
-		}
-		return nixeval.CompareNatural(a.Name, b.Name)
-	})
+	slices.SortFunc(out, func(a, b node) int { return cmp.Or(a.rank()-b.rank(), nixeval.CompareNatural(a.Node, b.Node)) })
 	return out
 }
 
-// describeNode returns the section of a node from the node's result, its phases and the text of its last event. It does not add the node's
-// log. problems are the texts that the page already contains, and are not repeated.
-func describeNode(name string, r state.NodeResult, t explain.Node, text, problems string) node {
-	n := node{
-		Name: name, Unit: r.Unit, Outcome: r.Outcome, Text: text, Error: r.Error, Path: r.Path,
-		Open: r.Outcome == state.Failed || r.Outcome == state.RolledBack,
+// rank returns the group of the section. Group 0 is first on the page.
+func (n node) rank() int {
+	if n.Open {
+		return 0
 	}
+	return 1
+}
+
+func describeGeneration(r state.NodeResult) string {
 	switch {
-	case n.Open && names(problems, name):
-		n.Text = ""
-	case n.Text == "":
-		n.Text = firstLine(n.Error)
+	case r.After == 0:
+		return ""
+	case r.Before == 0:
+		return fmt.Sprintf("%d, the first", r.After)
 	}
-	if n.Error == n.Text || strings.Contains(problems, n.Error) {
-		n.Error = ""
-	}
-	if r.After > 0 {
-		n.Generation = fmt.Sprintf("%d → %d", r.Before, r.After)
-		if r.Before == 0 {
-			n.Generation = fmt.Sprintf("%d, the first", r.After)
-		}
-	}
-	if len(t.Spans) > 0 {
-		n.Took = t.Busy.String()
-	}
-	for _, span := range t.Spans {
-		text := span.Text
-		switch {
-		case span.Failed && names(problems, name):
-			text = "failed"
-		case span.Failed:
-			text = strings.TrimPrefix(text+", failed", ", ")
-		case span.Unfinished:
-			text = strings.TrimPrefix(text+", never ended", ", ")
-		}
-		n.Spans = append(n.Spans, step{Phase: span.Phase, At: span.Start.String(), Took: span.Took.String(), Text: text})
-	}
-	return n
+	return fmt.Sprintf("%d → %d", r.Before, r.After)
 }
 
-// abbreviateNames returns names if there are at most `most`. Otherwise it returns `most` texts: the first names,
-// and the number of the names that are left out.
-func abbreviateNames(names []string, most int) []string {
-	if len(names) <= most {
-		return names
+// cutLog returns the last lines of a log: at most logLines lines and logBytes bytes. The bool reports whether the log is longer.
+func cutLog(log string) (string, bool) {
+	log = strings.TrimRight(log, "\n")
+	end := log
+	if len(log) > logBytes {
+		_, end, _ = strings.Cut(log[len(log)-logBytes:], "\n") // the first line may be incomplete
 	}
-	return append(slices.Clone(names[:most-1]), fmt.Sprintf("%d more", len(names)-most+1))
-}
-
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
+	lines := strings.Split(end, "\n")
+	end = strings.Join(lines[max(0, len(lines)-logLines):], "\n")
+	return end, end != log
 }

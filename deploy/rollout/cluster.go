@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -19,28 +20,26 @@ import (
 // Cluster is the observed state of the running cluster: its engines and their members. A member is drained before it changes, and
 // only a few members change at the same time. A node that is not a member yet is not drained.
 type Cluster struct {
+	plan.Cluster
 	reporter
-	engines      []engine.Engine
-	members      map[string]member        // by node name
-	desired      map[string]engine.Member // node → member, as the hive describes it
-	drainOptions engine.DrainOptions
-	kinds        map[engine.Engine]string // the kind of each engine
-	store        *state.Store             // the store of the state; nil for a cluster that was not observed
-	leaving      []leaving                // engines that nodes run now and that the hive no longer gives them; see drainLeaving
-	left         map[string]string        // node → kind of the engine from which drainLeaving has drained it
-	removing     map[string]engine.Engine // node → engine from which drainForRemoval has drained it
-}
-
-type member struct {
-	engine engine.Engine
-	plan.Member
+	observer Observer
+	engines  []engine.Engine
+	leaving  []leaving // engines that nodes run now and that the hive no longer gives them; see drainLeaving
+	Unknown  error     // why an engine does not answer, so that its members are those of the hive; nil: all engines answer
+	// drained has the nodes that were drained before the first node changed, because they leave their engine or are removed. The
+	// field Kind of a member is empty if the node is removed.
+	drained map[string]plan.Member
 }
 
 // NewCluster returns a cluster that has the engines but no members. It is for a run that does not disturb the running cluster.
-func NewCluster(engines []engine.Engine, send event.Sink) Cluster {
+func NewCluster(engines []engine.Engine, o engine.DrainOptions, send event.Sink) Cluster {
+	return newCluster(engines, Observer{Drain: o, Send: send})
+}
+
+func newCluster(engines []engine.Engine, o Observer) Cluster {
 	return Cluster{
-		reporter: reporter{send}, engines: engines, members: map[string]member{}, desired: map[string]engine.Member{},
-		kinds: map[engine.Engine]string{}, left: map[string]string{}, removing: map[string]engine.Engine{},
+		Cluster:  plan.Cluster{Members: map[string]plan.Member{}, Desired: map[string]engine.Member{}},
+		reporter: reporter{o.Send}, observer: o, engines: engines, drained: map[string]plan.Member{},
 	}
 }
 
@@ -49,7 +48,7 @@ type Observer struct {
 	Engines   Engines
 	Fleet     *fleet.Fleet
 	Hive      *nixeval.Hive
-	Store     *state.Store
+	Store     *state.Store // nil for a cluster that was not observed
 	Report    func(node string) Report
 	Recreated func(node string) bool // whether the machine of a member was recreated; nil: no machine was
 	MayStart  bool                   // whether systemd units of an engine that does not answer may be started, on nodes that have reported
@@ -65,35 +64,36 @@ type Observer struct {
 // A node that runs another engine is no member of the hive's engine, even if that engine still lists the node from earlier. The
 // engine that the node runs now is asked for its members too, see drainLeaving.
 func (o Observer) Observe(ctx context.Context) (Cluster, error) {
-	cluster := NewCluster(nil, o.Send)
-	cluster.drainOptions, cluster.store = o.Drain, o.Store
+	cluster := newCluster(nil, o)
 	if o.Engines == nil { // nodes without an engine
 		return cluster, nil
 	}
-	recorded, hive, report := o.Store.State(), o.Hive, o.Report
-	runs := func(node string) string { return runningEngine(report(node), recorded.Nodes[node]) }
-	withMembers, err := o.Engines.makeEngines(hive, o.Fleet, nil)
+	recorded := o.Store.State()
+	all, err := o.Engines.makeEngines(o.Hive, o.Fleet, nil)
 	if err != nil {
 		return cluster, err
 	}
-	if err := CheckMembersEvaluable(hive, func(node string) bool { return recorded.Nodes[node].LastConfirmed != nil }); err != nil && len(withMembers) > 0 {
+	if err := CheckMembersEvaluable(o.Hive, o.Store); err != nil && len(all) > 0 {
 		return cluster, err
 	}
-	for _, t := range withMembers {
-		cluster.addEngine(t.kind, t.engine)
+	runs := func(node string) string { return runningEngine(o.Report(node), recorded.Nodes[node]) }
+	for _, t := range all {
+		cluster.engines = append(cluster.engines, t.engine)
 		runsOther := func(node string) bool { kind := runs(node); return kind != "" && kind != t.kind }
-		deployed := slices.DeleteFunc(slices.Clone(t.members), func(m engine.Member) bool {
-			cluster.desired[m.Node] = m
-			return recorded.Nodes[m.Node].LastConfirmed == nil && !report(m.Node).Deployed || runsOther(m.Node)
-		})
-		if len(deployed) == 0 {
-			continue
-		}
-		var start []string
-		for _, m := range deployed {
-			if o.MayStart && report(m.Node).Deployed {
+		var deployed, start []string
+		for _, m := range t.members {
+			cluster.Desired[m.Node] = m
+			reported := o.Report(m.Node).Deployed
+			if recorded.Nodes[m.Node].LastConfirmed == nil && !reported || runsOther(m.Node) {
+				continue
+			}
+			deployed = append(deployed, m.Node)
+			if o.MayStart && reported {
 				start = append(start, m.Node)
 			}
+		}
+		if len(deployed) == 0 {
+			continue
 		}
 		members, err := cluster.askMembers(ctx, t.engine, start)
 		switch {
@@ -101,134 +101,144 @@ func (o Observer) Observe(ctx context.Context) (Cluster, error) {
 			return cluster, context.Cause(ctx)
 		case err != nil:
 			// If the engine does not answer, no member can be drained. The run continues, because it may repair the engine.
-			cluster.warn("", fmt.Errorf("nodes whose member state is unknown are changed one after the other, without a drain: %w", err))
-			for _, m := range deployed {
-				cluster.members[m.Node] = member{t.engine, plan.Member{Status: engine.Status{OneByOne: m.OneByOne}, Unreachable: true}}
+			cluster.Unknown = errors.Join(cluster.Unknown, inspect.NewUnknownError(err, ""))
+			o.Send.Warn("nodes whose member state is unknown are changed one after the other, without a drain: %v", err)
+			for _, node := range deployed {
+				cluster.addUnreachable(t.engine, cluster.Desired[node])
 			}
 		}
 		for node, status := range members {
-			leaves := runs(node) == t.kind && inHive(hive, node) && cluster.desired[node].Kind != t.kind
-			if !runsOther(node) && !leaves {
-				cluster.members[node] = member{t.engine, plan.Member{Status: status, Recreated: o.Recreated != nil && o.Recreated(node)}}
-				if status.Reason != "" {
-					cluster.warn(node, failure.On(node, fmt.Errorf("it is out of service and stays so: %s", status.Reason)))
-				}
+			leaves := runs(node) == t.kind && inHive(o.Hive, node) && cluster.Desired[node].Kind != t.kind
+			if runsOther(node) || leaves {
+				continue
+			}
+			cluster.Members[node] = plan.Member{Engine: t.engine, Kind: t.kind, Status: status, Recreated: o.Recreated != nil && o.Recreated(node)}
+			if status.Reason != "" {
+				o.Send.WarnOn(node, "%s: it is out of service and stays so: %s", node, status.Reason)
 			}
 		}
 	}
-	cluster.leaving, err = findLeaving(ctx, o.Engines, o.Fleet, hive, recorded, runs, cluster.reporter)
+	cluster.leaving, err = o.findLeaving(ctx, recorded, runs)
 	return cluster, err
+}
+
+// addUnreachable adds a member of an engine that does not answer.
+func (cluster Cluster) addUnreachable(e engine.Engine, m engine.Member) {
+	cluster.Members[m.Node] = plan.Member{Engine: e, Kind: m.Kind, Status: engine.Status{OneByOne: m.OneByOne}, Unreachable: true}
 }
 
 // removeStaleMember removes the former member of a node whose machine was recreated, so that the node can join the cluster as a
 // new member. For any other node it does nothing.
 func (cluster Cluster) removeStaleMember(ctx context.Context, name string) error {
-	m := cluster.members[name]
-	f, ok := m.engine.(engine.MemberRemover)
+	m := cluster.Members[name]
+	remover, ok := m.Engine.(engine.MemberRemover)
 	if !m.Recreated || !ok {
 		return nil
 	}
-	if err := f.RemoveMember(ctx, name); err != nil {
-		return &fleet.NodeError{Node: name, Step: event.Drain, Err: err}
+	if err := remover.RemoveMember(ctx, name); err != nil {
+		return failedStep(name, err)
 	}
 	return nil
-}
-
-// addEngine adds an engine to the cluster, without members. kind is the name of the kind of the engine, such as kubernetes.
-func (cluster *Cluster) addEngine(kind string, e engine.Engine) {
-	cluster.engines = append(cluster.engines, e)
-	cluster.kinds[e] = kind
 }
 
 // withDrain calls change, which changes a node. If the node is a member, withDrain drains it before, and uncordons it after
 // change, even if change fails. If the drain fails, it does not call change. Without the argument drain, it does not drain a
 // member, and uncordons it only if an earlier run has drained it.
 func (cluster Cluster) withDrain(ctx context.Context, node string, drain bool, change func() error) error {
-	m, isMember := cluster.members[node]
+	m := cluster.Members[node]
 	if m.Unreachable && drain { // the engine may answer by now
-		if members, err := m.engine.Members(ctx); err == nil {
-			m = member{engine: m.engine}
-			m.Status, isMember = members[node]
+		if members, err := m.Engine.Members(ctx); err == nil {
+			status, isMember := members[node]
+			m = plan.Member{Engine: m.Engine, Kind: m.Kind, Status: status, Unreachable: !isMember}
 		}
 	}
-	isMember = isMember && !m.Recreated && !m.Unreachable
-	drains := isMember && drain
-	if !drains && (!isMember || !m.Drained) {
+	switch {
+	case m.Engine == nil, m.Recreated, m.Unreachable, !drain && !m.Drained:
 		return change()
-	}
-	return cluster.changeMember(ctx, m, node, drains, change)
-}
-
-// changeMember calls change, which changes a member. With the argument drains, it drains the member before. After change it
-// uncordons the member in both cases.
-func (cluster Cluster) changeMember(ctx context.Context, m member, node string, drains bool, change func() error) error {
-	if drains {
-		if err := cluster.drainMembers(ctx, m.engine, []string{node}, "", cluster.drainOptions); err != nil {
+	case drain:
+		if err := cluster.drainMembers(ctx, m.Engine, []string{node}, "", cluster.observer.Drain); err != nil {
 			return err
 		}
 	}
 	err := change()
-	if kind := cluster.kinds[m.engine]; err == nil && cluster.hasLeft(node, kind) {
-		return cluster.recordDrained(kind, []string{node}, true)
+	if err == nil && cluster.hasLeft(node, m.Kind) {
+		return cluster.recordDrained(m.Kind, []string{node}, true)
 	}
-	uncordonCtx := ctx
 	if err != nil {
 		// Limit the wait for the member after a failed change. Usually the node has returned to its previous system, and the
 		// member is ready at once.
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), UncordonTimeout)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncordonTimeout)
 		defer cancel()
-		uncordonCtx = limited
+		ctx = limited
 	}
-	return errors.Join(err, cluster.waitAndUncordon(uncordonCtx, m, node))
+	return errors.Join(err, cluster.waitAndUncordon(ctx, m.Engine, node))
 }
 
 // hasLeft reports whether a node now runs another engine than the one of this kind, for example after a rollback.
 func (cluster Cluster) hasLeft(node, kind string) bool {
-	now := cluster.recordedState().Nodes[node].Engine
+	if cluster.observer.Store == nil {
+		return false
+	}
+	now := cluster.observer.Store.Node(node).Engine
 	return now != "" && kind != "" && now != kind
 }
 
+// uncordonTimeout is the maximum time to uncordon a member after a failure.
+const uncordonTimeout = 30 * time.Second
+
 // waitAndUncordon waits until a member is ready, and then uncordons the member.
-func (cluster Cluster) waitAndUncordon(ctx context.Context, m member, node string) error {
-	return cluster.runMemberStep(ctx, m.engine, node, "is uncordoned once it is ready", func(ctx context.Context) error {
-		if err := m.engine.WaitReady(ctx, node, cluster.sendProgress); err != nil {
+func (r reporter) waitAndUncordon(ctx context.Context, e engine.Engine, node string) error {
+	return r.runMemberStep(ctx, e, node, "is uncordoned once it is ready", func(ctx context.Context) error {
+		if err := e.WaitReady(ctx, node, r.sendProgress); err != nil {
 			return err
 		}
-		return m.engine.Uncordon(ctx, node)
+		return e.Uncordon(ctx, node)
 	})
 }
 
-// UncordonTimeout is the maximum time to uncordon a member after a failure.
-const UncordonTimeout = 30 * time.Second
+// reporter sends events about what a run does with members of a cluster, such as a drain.
+type reporter struct{ send event.Sink }
 
-// Running reports whether the cluster has members.
-func (cluster Cluster) Running() bool { return len(cluster.members) > 0 }
+// sendProgress sends an event with the progress of a drain, or of a wait for a member of the cluster.
+func (r reporter) sendProgress(node, text string) {
+	r.send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: node, Text: text})
+}
 
-// Observed converts the members of the cluster to the form in which package plan needs them.
-func (cluster Cluster) Observed() plan.Cluster {
-	out := plan.Cluster{Members: map[string]plan.Member{}, Desired: cluster.desired}
-	for node, m := range cluster.members {
-		out.Members[node] = m.Member
+// runMemberStep calls step, which waits for a member, uncordons the member or removes it. It sends events for the start and the
+// end of this call.
+func (r reporter) runMemberStep(ctx context.Context, e engine.Engine, node, text string, step func(context.Context) error) error {
+	r.send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
+	err := r.watch(ctx, e, []string{node}, step)
+	r.send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
+	if err != nil {
+		return failedStep(node, err)
 	}
-	return out
+	return nil
 }
 
-// IsMember reports whether a node is a member of the cluster. It is also true for a member whose machine was recreated; see
-// isCurrentMember.
-func (cluster Cluster) IsMember(node string) bool {
-	_, isMember := cluster.members[node]
-	return isMember
+// watch calls step, which waits for members. If the wait takes long, watch inspects the nodes of these members, and sends an event
+// about what does not work there. It also adds this text to the error of step.
+func (r reporter) watch(ctx context.Context, e engine.Engine, nodes []string, step func(context.Context) error) error {
+	seen, err := engine.LookAt(e, nodes...).While(ctx, func(text string) { r.sendProgress(nodes[0], "waits: "+text) }, step)
+	if err != nil && seen != "" && ctx.Err() == nil {
+		return fmt.Errorf("%w\n%s", err, seen)
+	}
+	return err
 }
 
-// isCurrentMember reports whether a node is a member whose machine was not recreated.
-func (cluster Cluster) isCurrentMember(node string) bool {
-	return cluster.IsMember(node) && !cluster.members[node].Recreated
+// among returns those of the nodes that are keys of a map, such as members by node.
+func among[T any](nodes []string, m map[string]T) []string {
+	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { _, found := m[node]; return !found })
 }
 
-// IsUnreachable reports whether the engine of a member does not answer.
-func (cluster Cluster) IsUnreachable(node string) bool { return cluster.members[node].Unreachable }
+// without returns those of the nodes that are not keys of a map.
+func without[T any](nodes []string, m map[string]T) []string {
+	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { _, found := m[node]; return found })
+}
 
-// isOneByOne reports whether a wave is a single member that may only be changed one at a time.
-func (cluster Cluster) isOneByOne(wave []plan.Node) bool {
-	return len(wave) == 1 && cluster.members[wave[0].Node.Name].OneByOne
+// NewClusterUnavailableError returns the error that no node can be removed from a cluster, because the cluster's engine does not
+// answer, for the reason err.
+func NewClusterUnavailableError(err error) error {
+	return failure.WithHint(failure.WithKind(failure.Cluster, fmt.Errorf("no node can be removed from the cluster: %w", err)),
+		"--no-drain removes the machines without this step; the other members still list them")
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -37,7 +39,7 @@ func TestWithDrain(t *testing.T) {
 		"a killed run had drained it": {noDrain: true, want: []string{"deploy", "wait for w-1", "uncordon w-1"}},
 	} {
 		e := &enginetest.Fake{Refuse: c.refuse}
-		cluster := Cluster{members: map[string]member{"w-1": {engine: e, Member: plan.Member{Status: engine.Status{Drained: c.noDrain}}}}}
+		cluster := Cluster{Cluster: plan.Cluster{Members: map[string]plan.Member{"w-1": {Engine: e, Status: engine.Status{Drained: c.noDrain}}}}}
 		err := cluster.withDrain(t.Context(), "w-1", !c.noDrain, func() error { e.Calls = append(e.Calls, "deploy"); return c.deploy })
 		if diff := cmp.Diff(c.want, e.Calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -51,7 +53,7 @@ func TestWithDrain(t *testing.T) {
 // A member whose machine was recreated is removed, so that it can join again.
 func TestRemoveStaleMember(t *testing.T) {
 	e := &enginetest.Fake{}
-	cluster := Cluster{engines: []engine.Engine{e}, members: map[string]member{"cp-1": {engine: e}, "cp-2": {engine: e, Member: plan.Member{Recreated: true}}}}
+	cluster := Cluster{engines: []engine.Engine{e}, Cluster: plan.Cluster{Members: map[string]plan.Member{"cp-1": {Engine: e}, "cp-2": {Engine: e, Recreated: true}}}}
 	for _, name := range []string{"cp-1", "cp-2", "w-1"} {
 		if err := cluster.removeStaleMember(t.Context(), name); err != nil {
 			t.Error(err)
@@ -62,7 +64,6 @@ func TestRemoveStaleMember(t *testing.T) {
 	}
 }
 
-// Existing members are adjusted before the conditions are awaited, new ones after that.
 // certified is an engine whose members have certificates.
 type certified struct {
 	*enginetest.Fake
@@ -86,7 +87,7 @@ func TestRemoveMembersWithCertificates(t *testing.T) {
 				got = append(got, e.Node+": "+e.Text)
 			}
 		}
-		if err := NewCluster([]engine.Engine{e}, send).RemoveMembers(t.Context(), []string{"w-1", "w-2"}, true, engine.DrainOptions{}); err != nil {
+		if err := NewCluster([]engine.Engine{e}, engine.DrainOptions{}, send).RemoveMembers(t.Context(), []string{"w-1", "w-2"}, true); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(got, want) {
@@ -95,6 +96,7 @@ func TestRemoveMembersWithCertificates(t *testing.T) {
 	}
 }
 
+// Existing members are adjusted before the conditions are awaited, new ones after that.
 func TestVerifyCluster(t *testing.T) {
 	hive := &nixeval.Hive{Units: []nixeval.Unit{
 		{Name: "w", Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: "sulky"}}}, {Name: "web"},
@@ -122,13 +124,12 @@ func TestVerifyCluster(t *testing.T) {
 				notes = append(notes, e.Text)
 			}
 		}
-		cluster := Cluster{reporter: reporter{send}, engines: []engine.Engine{e}, members: map[string]member{"w-1": {engine: e}, "w-2": {engine: e, Member: plan.Member{Recreated: true}}}}
+		cluster := Cluster{reporter: reporter{send}, engines: []engine.Engine{e}, Cluster: plan.Cluster{Members: map[string]plan.Member{"w-1": {Engine: e}, "w-2": {Engine: e, Recreated: true}}}}
 		err := cluster.Verify(t.Context(), hive, c.nodes, 0, nil, c.timeout)
 		if diff := cmp.Diff(c.want, e.Calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-		var adjust *AdjustError
-		if (err == nil) != (c.wantErr == "") || err != nil && (err.Error() != c.wantErr || !errors.As(err, &adjust)) {
+		if (err == nil) != (c.wantErr == "") || err != nil && (err.Error() != c.wantErr || failure.KindOf(err) != failure.Check) {
 			t.Errorf("%s: %v, want %q", name, err, c.wantErr)
 		}
 		if name == "all of them" && !slices.Equal(notes, []string{"w-1: label a=b, no label c", "w-2, w-3: label a=b, no label c"}) {
@@ -140,12 +141,12 @@ func TestVerifyCluster(t *testing.T) {
 // Only nodes that are not members are admitted, and nodes whose machine was recreated.
 func TestAdmitPending(t *testing.T) {
 	e := &enginetest.Fake{}
-	cluster := NewCluster([]engine.Engine{e}, nil)
-	cluster.members["cp-1"] = member{engine: e}
-	cluster.members["cp-2"] = member{e, plan.Member{Recreated: true}}
+	cluster := NewCluster([]engine.Engine{e}, engine.DrainOptions{}, nil)
+	cluster.Members["cp-1"] = plan.Member{Engine: e}
+	cluster.Members["cp-2"] = plan.Member{Engine: e, Recreated: true}
 	var nodes []plan.Node
 	for _, name := range []string{"cp-1", "cp-2", "w-1"} {
-		nodes = append(nodes, plan.Node{Observation: plan.Observation{Node: nixeval.Node{Name: name}}, Joins: true})
+		nodes = append(nodes, plan.Node{Observation: plan.Observation{Task: node.Task{Node: nixeval.Node{Name: name}}}, Joins: true})
 	}
 	(&Rollout{Cluster: cluster}).admitPending(t.Context(), nodes)
 	if diff := cmp.Diff([]string{"admit cp-2", "admit w-1"}, e.Calls); diff != "" {
@@ -157,7 +158,7 @@ func TestAdmitPending(t *testing.T) {
 func TestFailedWaveSkipsRest(t *testing.T) {
 	var nodes []plan.Node
 	for _, name := range []string{"a", "b", "c"} {
-		nodes = append(nodes, plan.Node{Observation: plan.Observation{Node: nixeval.Node{Name: name}}, Action: plan.WouldSwitch})
+		nodes = append(nodes, plan.Node{Observation: plan.Observation{Task: node.Task{Node: nixeval.Node{Name: name}}}, Action: plan.WouldSwitch})
 	}
 	var reported []string
 	x := Rollout{Done: func(r Result) { reported = append(reported, r.Node.Name+" "+string(r.Outcome)) }}

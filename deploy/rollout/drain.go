@@ -3,15 +3,16 @@ package rollout
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/plan"
 )
 
 // drainMembers drains members of an engine with one call, and sends events for the start, the progress and the end. A member on
@@ -37,7 +38,12 @@ func (r reporter) drainMembers(ctx context.Context, e engine.Engine, nodes []str
 	if errors.As(err, &one) {
 		failed = one.Node
 	}
-	return &fleet.NodeError{Node: failed, Step: event.Drain, Err: err}
+	return failedStep(failed, err)
+}
+
+// failedStep returns an error of a step with a cluster member, such as a drain.
+func failedStep(node string, err error) error {
+	return &fleet.NodeError{Node: node, Step: event.Drain, Err: err}
 }
 
 // findBrokenMembers returns the nodes on which systemd units of the engine itself are down, and sends a warning for each of these
@@ -57,44 +63,29 @@ func (r reporter) findBrokenMembers(ctx context.Context, e engine.Engine, nodes 
 	for n, node := range nodes {
 		if faults[n] != nil && ctx.Err() == nil {
 			broken = append(broken, node)
-			r.warn(node, failure.On(node, fmt.Errorf("%w; its drain has a short time limit, because the end of its work cannot be observed", faults[n])))
+			r.send.WarnOn(node, "%v; its drain has a short time limit, because the end of its work cannot be observed", failure.On(node, faults[n]))
 		}
 	}
 	return broken
 }
 
-// sendProgress sends an event with the progress of a drain, or of a wait for a member of the cluster.
-func (r reporter) sendProgress(node, text string) {
-	r.send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: node, Text: text})
-}
-
-// CheckDrains returns, by node, what a drain of the node would delete, and what would block the drain. It returns an
-// [engine.BlockedError] if a drain would be blocked. The nodes in change are drained before they change. The nodes in remove are
-// drained before they are removed from the cluster.
-func (cluster Cluster) CheckDrains(ctx context.Context, change, remove []string) (map[string]engine.DrainCheck, error) {
+// CheckDrains returns, by node, what the drains of a plan would delete, and what would block them. It returns an
+// [engine.BlockedError] if a drain would be blocked.
+func (cluster Cluster) CheckDrains(ctx context.Context, d plan.Drains) (map[string]engine.DrainCheck, error) {
 	all := map[string]engine.DrainCheck{}
-	o := cluster.drainOptions
+	o := cluster.observer.Drain
 	for _, e := range cluster.engines {
-		maps.Copy(all, cluster.checkEngineDrains(ctx, e, cluster.drainableNodes(e, change), o))
-		maps.Copy(all, cluster.checkEngineDrains(ctx, e, cluster.drainableNodes(e, remove), o.ForRemoval()))
+		maps.Copy(all, cluster.checkEngineDrains(ctx, e, cluster.Drainable(e, d.Change), o))
+		maps.Copy(all, cluster.checkEngineDrains(ctx, e, cluster.Drainable(e, d.Remove), o.ForRemoval()))
 	}
 	for _, l := range cluster.leaving {
-		leave := l.membersAmong(change)
+		leave := among(d.Change, l.members)
 		maps.Copy(all, cluster.checkEngineDrains(ctx, l.engine, leave, l.drainOptions(leave, o)))
 	}
 	if ctx.Err() != nil {
 		return all, context.Cause(ctx)
 	}
 	return all, newBlockedError(all)
-}
-
-// drainableNodes returns those of the nodes that are members of engine e and can be drained: e answers, and the machine of the
-// node was not recreated.
-func (cluster Cluster) drainableNodes(e engine.Engine, nodes []string) []string {
-	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool {
-		m, isMember := cluster.members[node]
-		return !isMember || m.engine != e || m.Recreated || m.Unreachable
-	})
 }
 
 // checkEngineDrains returns, by node, what a drain of a member of engine e would delete, and what would block the drain. If this
@@ -106,7 +97,7 @@ func (r reporter) checkEngineDrains(ctx context.Context, e engine.Engine, nodes 
 	}
 	checks, err := checker.CheckDrain(ctx, nodes, o)
 	if err != nil && ctx.Err() == nil {
-		r.warn("", err)
+		r.send.Warn("%v", err)
 	}
 	maps.DeleteFunc(checks, func(_ string, c engine.DrainCheck) bool { return len(c.Blocked)+len(c.Deleted) == 0 })
 	return checks
@@ -130,7 +121,91 @@ func newBlockedError(checks map[string]engine.DrainCheck) error {
 func (r reporter) announceDeletions(checks map[string]engine.DrainCheck) {
 	for _, node := range slices.Sorted(maps.Keys(checks)) {
 		for _, item := range checks[node].Deleted {
-			r.send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: fmt.Sprintf("%s: the drain deletes %s, which %s", node, item.Work, item.Reason)})
+			r.send.NoteOn(node, "%s: the drain deletes %s, which %s", node, item.Work, item.Reason)
 		}
 	}
+}
+
+// drainForRemoval drains members of an engine before they are removed. If the drain fails, none of the nodes stays drained.
+func (cluster Cluster) drainForRemoval(ctx context.Context, e engine.Engine, nodes []string) error {
+	if len(nodes) == 0 {
+		return nil
+	}
+	err := cluster.drainMembers(ctx, e, nodes, "is drained before its removal", cluster.observer.Drain.ForRemoval())
+	if err == nil {
+		for _, node := range nodes {
+			cluster.drained[node] = plan.Member{Engine: e}
+		}
+	}
+	return err
+}
+
+// RemoveMembers removes nodes from their cluster, before the machines of the nodes are removed. For each engine, it first drains
+// all nodes (except those that were drained before the first change), and then removes them. If a drain fails, no node of this
+// engine is removed, and its nodes accept work as before.
+func (cluster Cluster) RemoveMembers(ctx context.Context, nodes []string, withoutDrain bool) error {
+	for _, e := range cluster.engines {
+		if err := cluster.removeFrom(ctx, e, nodes, withoutDrain); err != nil {
+			return errors.Join(err, cluster.UncordonDrained(ctx))
+		}
+	}
+	return nil
+}
+
+// removeFrom removes those of the nodes that are members of an engine.
+func (cluster Cluster) removeFrom(ctx context.Context, e engine.Engine, nodes []string, withoutDrain bool) error {
+	members, err := e.Members(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && !withoutDrain:
+		return NewClusterUnavailableError(err)
+	case err != nil:
+		cluster.send.Warn("machines are removed, and the other members still list their nodes: %v", err)
+		return nil
+	}
+	remove := among(nodes, members)
+	if undrained := without(remove, cluster.drained); !withoutDrain && len(undrained) > 0 {
+		checks := cluster.checkEngineDrains(ctx, e, undrained, cluster.observer.Drain.ForRemoval())
+		if err := newBlockedError(checks); err != nil {
+			return err
+		}
+		cluster.announceDeletions(checks)
+		if err := cluster.drainForRemoval(ctx, e, undrained); err != nil {
+			return err
+		}
+	}
+	remover, ok := e.(engine.MemberRemover)
+	if !ok {
+		return nil
+	}
+	for _, node := range remove {
+		remaining := describeCertificates(ctx, e, node, members[node])
+		if err := cluster.runMemberStep(ctx, e, node, "is removed from the cluster", func(ctx context.Context) error { return remover.RemoveMember(ctx, node) }); err != nil {
+			return err
+		}
+		delete(cluster.drained, node)
+		if remaining != "" {
+			cluster.send.NoteOn(node, "%s", remaining)
+		}
+	}
+	return nil
+}
+
+// describeCertificates returns a text about the certificates of a removed member: copies of them stay valid until they expire,
+// since no engine can revoke a certificate. It returns an empty string if the engine uses no certificates. It does not ask a
+// member that is not ready, because its node may be down.
+func describeCertificates(ctx context.Context, e engine.Engine, node string, status engine.Status) string {
+	certified, ok := e.(engine.Certified)
+	if !ok {
+		return ""
+	}
+	until := "they expire"
+	if status.Ready {
+		if all, err := certified.Certificates(ctx, node); err == nil && len(all) > 0 {
+			last := slices.MaxFunc(all, func(a, b engine.Certificate) int { return a.Ends.Compare(b.Ends) })
+			until = last.Ends.Format(time.DateOnly)
+		}
+	}
+	return "removed; copies of its certificates cannot be revoked, and are valid until " + until
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -24,9 +25,9 @@ func (makers Engines) Of(hive *nixeval.Hive, f *fleet.Fleet) ([]engine.Engine, e
 // Without returns the engines of the hive, ordered by kind. The engines run no commands on the nodes that the argument without
 // names, because these nodes are about to be removed.
 func (makers Engines) Without(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engine.Engine, error) {
-	withMembers, err := makers.makeEngines(hive, f, without)
+	all, err := makers.makeEngines(hive, f, without)
 	var out []engine.Engine
-	for _, t := range withMembers {
+	for _, t := range all {
 		out = append(out, t.engine)
 	}
 	return out, err
@@ -74,7 +75,7 @@ func VersionChanges(ctx context.Context, makers Engines, f *fleet.Fleet, hive *n
 	var errs []error
 	for _, e := range engines {
 		if v, ok := e.(engine.Versioned); ok {
-			_, err := engine.LookAt(e).While(ctx, func(text string) { reporter{f.Send()}.warn("", errors.New(text)) }, func(ctx context.Context) error {
+			_, err := engine.LookAt(e).While(ctx, func(text string) { f.Send().Warn("%s", text) }, func(ctx context.Context) error {
 				changes, err := v.Versions(ctx, names)
 				maps.Copy(all, changes)
 				return err
@@ -109,14 +110,11 @@ func (e *UnevaluableMembersError) Hint() string {
 }
 
 // CheckMembersEvaluable returns an [UnevaluableMembersError] if the evaluation of the hive fails for a node that was deployed
-// before.
-func CheckMembersEvaluable(hive *nixeval.Hive, deployed func(node string) bool) error {
-	if len(hive.Broken) == 0 {
-		return nil
-	}
+// before, according to the state.
+func CheckMembersEvaluable(hive *nixeval.Hive, recorded *state.Store) error {
 	e := &UnevaluableMembersError{Err: &nixeval.EvalError{Units: map[string]*nixeval.NixError{}}}
 	for _, n := range hive.Nodes {
-		if why := hive.Broken[n.Unit]; why != nil && deployed(n.Name) {
+		if why := hive.Broken[n.Unit]; why != nil && recorded.Node(n.Name).LastConfirmed != nil {
 			e.Nodes = append(e.Nodes, n.Name)
 			e.Err.Units[n.Unit] = why
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -46,7 +47,14 @@ type Rollout struct {
 	Slots    Slots        // limits how many nodes are changed at once, together with other work on nodes
 	Done     func(Result) // called with the result of each node
 
-	admissions admissions
+	// Restores means that the changes bring nodes back to systems that work, because another node has failed. So a node that cannot
+	// be drained is restored without a drain, and a node that cannot be restored does not stop the restore of other nodes. Only
+	// members that may be changed one at a time are not restored after it, because two of them would be down at the same time.
+	Restores bool
+
+	// The nodes that the engine did not admit, that is to make them members, when they were deployed.
+	admitting   sync.Mutex
+	notAdmitted []string
 }
 
 // Change changes one node. If afterLogin is not nil, Change calls it when a login to the node succeeds with the new system.
@@ -78,49 +86,65 @@ func (s Slots) Enter() (leave func()) {
 // nodes.
 func (r *Rollout) Execute(ctx context.Context, p plan.Plan, change Change) ([]Result, error) {
 	var results []Result
-	add := func(all ...Result) {
-		for _, result := range all {
-			r.Done(result)
-		}
-		results = append(results, all...)
+	add := func(n plan.Node, outcome state.Outcome, text string, err error) {
+		results = append(results, notChanged(n, outcome, text, err))
+		r.Done(results[len(results)-1])
 	}
 	for _, n := range p.Nodes {
 		switch {
 		case n.Err != nil:
-			add(notChanged(n, state.Failed, "", n.Err))
+			add(n, state.Failed, "", n.Err)
 		case !n.CanDeploy():
-			add(notChanged(n, state.Skipped, "skipped: it was not built", nil))
+			add(n, state.Skipped, "skipped: it was not built", nil)
 		}
 	}
-	skip := func(nodes []plan.Node, why string) {
-		for _, n := range nodes {
-			add(notChanged(n, state.Skipped, why, nil))
+	skip := func(waves [][]plan.Node, why string) {
+		for _, n := range slices.Concat(waves...) {
+			add(n, state.Skipped, why, nil)
 		}
 	}
 	if err := r.drainFirst(ctx, p.Drains); err != nil {
-		skip(slices.Concat(p.Waves...), "skipped: members cannot be drained")
+		skip(p.Waves, "skipped: members cannot be drained")
 		return results, errors.Join(append(errorsOf(results), err)...)
 	}
 	var joining []plan.Node
+	notReady := ""
 	for i, wave := range p.Waves {
+		if alone := r.Cluster.IsOneByOne(wave); alone && notReady != "" {
+			name := wave[0].Node.Name
+			add(wave[0], state.Failed, "", &fleet.NodeError{Node: name, Step: event.Activate, Err: fmt.Errorf("not rolled back, because %s does not work yet; use nixbench rollback --on %s", notReady, name)})
+			continue
+		}
 		done := r.changeWave(ctx, wave, results, change)
 		results = append(results, done...)
 		later := p.Waves[i+1:]
-		if len(errorsOf(done)) > 0 {
-			skip(slices.Concat(later...), "skipped: a node of an earlier wave failed")
-			break
-		}
-		if i == 0 {
+		switch failed := len(errorsOf(done)) > 0; {
+		case failed && r.Restores:
+			if r.Cluster.IsOneByOne(wave) && !r.isReady(ctx, wave[0].Node.Name) {
+				notReady = wave[0].Node.Name
+			}
+			continue
+		case failed:
+			skip(later, "skipped: a node of an earlier wave failed")
+			return results, errors.Join(errorsOf(results)...)
+		case i == 0:
 			joining = wave
 		}
 		// Admit the nodes of the first wave after the last wave with control planes or other members that change one at a time:
 		// such members admit nodes, and have the configuration of the hive by then.
-		if !slices.ContainsFunc(later, r.Cluster.isOneByOne) || later[0][0].Removes() {
+		if !slices.ContainsFunc(later, r.Cluster.IsOneByOne) || later[0][0].Removes() {
 			r.admitPending(ctx, joining)
 			joining = nil
 		}
 	}
 	return results, errors.Join(errorsOf(results)...)
+}
+
+// isReady reports whether a member becomes ready with the system that it runs now, within uncordonTimeout. It changes nothing.
+func (r *Rollout) isReady(ctx context.Context, node string) bool {
+	ctx, cancel := context.WithTimeout(ctx, uncordonTimeout)
+	defer cancel()
+	return r.Cluster.Members[node].Engine.WaitReady(ctx, node, func(_, _ string) {}) == nil
 }
 
 func errorsOf(results []Result) []error {
@@ -134,14 +158,18 @@ func errorsOf(results []Result) []error {
 }
 
 // drainFirst checks all drains of a plan. It then drains the nodes that must be drained before the first node of the plan changes.
+// These are also the nodes whose machines are removed at the end of the run: the new configuration of a controller may no longer
+// contain them, and then the work on them would be lost.
 func (r *Rollout) drainFirst(ctx context.Context, d plan.Drains) error {
-	checks, err := r.Cluster.CheckDrains(ctx, d.Change, d.Remove)
+	checks, err := r.Cluster.CheckDrains(ctx, d)
 	if err != nil {
 		return err
 	}
 	r.Cluster.announceDeletions(checks)
-	if err := r.Cluster.drainForRemoval(ctx, d.Obsolete); err != nil {
-		return err
+	for _, e := range r.Cluster.engines {
+		if err := r.Cluster.drainForRemoval(ctx, e, r.Cluster.Drainable(e, d.Obsolete)); err != nil {
+			return err
+		}
 	}
 	return r.Cluster.drainLeaving(ctx, d.Leave)
 }
@@ -184,12 +212,13 @@ func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result,
 			return notChanged(n, state.Failed, "", err)
 		}
 	}
-	if n.Changes {
+	if n.Changes && !r.Restores {
 		if err := cluster.removeLeaving(ctx, name); err != nil {
 			return notChanged(n, state.Failed, "", err)
 		}
 	}
-	if cluster.IsMember(name) && n.Removes() {
+	m, isMember := cluster.Members[name]
+	if isMember && n.Removes() {
 		return r.recreateMember(ctx, n, earlier, change)
 	}
 	admitted := false
@@ -197,15 +226,20 @@ func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result,
 	if n.Joins && !cluster.Running() {
 		afterLogin = func(ctx context.Context) { admitted = r.admit(ctx, name) == nil }
 	}
+	begun := false
 	result := notChanged(n, state.Failed, "", nil)
 	result.Err = cluster.withDrain(ctx, name, n.Drain, func() error {
-		result = change(ctx, n, afterLogin)
+		begun, result = true, change(ctx, n, afterLogin)
 		return result.Err
 	})
+	if !begun && r.Restores && ctx.Err() == nil { // the earlier system may repair what prevents the drain
+		cluster.send.WarnOn(name, "%v", result.Err)
+		result = change(ctx, n, nil)
+	}
 	switch {
-	case result.Err != nil || !n.Joins || admitted || cluster.Running() && !cluster.IsUnreachable(name):
+	case result.Err != nil || !n.Joins || admitted || cluster.Running() && !m.Unreachable:
 	case cluster.Running() && n.Noop: // the engine did not answer before, and nothing changed on the node that could repair it: admit the node at the end of the run
-		r.admissions.add(name)
+		r.postponeAdmission(name)
 	default:
 		r.admitOrRetry(ctx, name)
 	}
@@ -218,21 +252,20 @@ func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result,
 // recreated their machines.
 func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Result, change Change) Result {
 	cluster, name := r.Cluster, n.Node.Name
-	e := cluster.members[name].engine
-	for _, other := range slices.Sorted(maps.Keys(cluster.desired)) {
-		m := cluster.desired[other]
+	e := cluster.Members[name].Engine
+	for _, other := range slices.Sorted(maps.Keys(cluster.Desired)) {
+		m := cluster.Desired[other]
 		deployed := slices.ContainsFunc(earlier, func(r Result) bool { return r.Node.Name == other })
-		if m.Kind != cluster.desired[name].Kind || !m.OneByOne || !deployed || cluster.isCurrentMember(other) {
+		if m.Kind != cluster.Desired[name].Kind || !m.OneByOne || !deployed || cluster.IsCurrent(other) {
 			continue
 		}
 		if err := cluster.runMemberStep(ctx, e, other, "is about to join", func(ctx context.Context) error {
 			return e.WaitReady(ctx, other, cluster.sendProgress)
 		}); err != nil {
-			err = &fleet.NodeError{Node: name, Step: event.Drain, Err: fmt.Errorf("it is not recreated while another member that must change alone has not joined: %w", err)}
-			return notChanged(n, state.Failed, "", err)
+			return notChanged(n, state.Failed, "", failedStep(name, fmt.Errorf("it is not recreated while another member that must change alone has not joined: %w", err)))
 		}
 	}
-	if err := NewCluster([]engine.Engine{e}, cluster.send).RemoveMembers(ctx, []string{name}, !n.Drain, cluster.drainOptions); err != nil {
+	if err := newCluster([]engine.Engine{e}, cluster.observer).RemoveMembers(ctx, []string{name}, !n.Drain); err != nil {
 		return notChanged(n, state.Failed, "", err)
 	}
 	result := change(ctx, n, nil)
@@ -240,9 +273,9 @@ func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Res
 		return result
 	}
 	if err := r.admit(ctx, name); err != nil {
-		result.Err = &fleet.NodeError{Node: name, Step: event.Drain, Err: err}
+		result.Err = failedStep(name, err)
 	} else {
-		result.Err = cluster.waitAndUncordon(ctx, cluster.members[name], name)
+		result.Err = cluster.waitAndUncordon(ctx, e, name)
 	}
 	return result
 }
@@ -251,8 +284,50 @@ func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Res
 // admitted right after its deployment.
 func (r *Rollout) admitPending(ctx context.Context, nodes []plan.Node) {
 	for _, n := range nodes {
-		if n.Joins && r.Cluster.Running() && !r.Cluster.isCurrentMember(n.Node.Name) {
+		if n.Joins && r.Cluster.Running() && !r.Cluster.IsCurrent(n.Node.Name) {
 			r.admitOrRetry(ctx, n.Node.Name)
 		}
 	}
+}
+
+// admit asks each engine once to admit a node, which means to accept the node as a member.
+func (r *Rollout) admit(ctx context.Context, node string) error {
+	wait := r.Cluster.send.Wait(event.Event{Node: node, Text: "the cluster to admit it"})
+	defer wait.End()
+	var errs []error
+	for _, e := range r.Cluster.engines {
+		if admitter, ok := e.(engine.Admitter); ok {
+			errs = append(errs, r.Cluster.watch(ctx, e, []string{node}, func(ctx context.Context) error { return admitter.Admit(ctx, node) }))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// admitOrRetry asks the engines to admit a node that runs its new system. If an engine fails, RetryAdmissions tries again at the
+// end of the run, because the members that admit nodes may still be booting. After the first failure, all other nodes are admitted
+// only at the end, because each of them would wait for the same answer.
+func (r *Rollout) admitOrRetry(ctx context.Context, node string) {
+	r.admitting.Lock()
+	hasFailed := len(r.notAdmitted) > 0
+	r.admitting.Unlock()
+	if hasFailed || r.admit(ctx, node) != nil {
+		r.postponeAdmission(node)
+	}
+}
+
+func (r *Rollout) postponeAdmission(node string) {
+	r.admitting.Lock()
+	defer r.admitting.Unlock()
+	r.notAdmitted = append(r.notAdmitted, node)
+}
+
+// RetryAdmissions admits the nodes that could not be admitted when they were deployed. If this fails again, it only sends a
+// warning, because the check at the end of the run reports missing nodes.
+func (r *Rollout) RetryAdmissions(ctx context.Context) {
+	_ = fleet.ForAll(r.notAdmitted, func(node string) error {
+		if err := r.admit(ctx, node); err != nil && ctx.Err() == nil {
+			r.Cluster.send.WarnOn(node, "%v", err)
+		}
+		return nil
+	})
 }

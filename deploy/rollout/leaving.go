@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/plan"
@@ -42,13 +41,13 @@ type leaving struct {
 }
 
 // findLeaving returns the engines that nodes of the hive run now, but leave in this run, ordered by kind. It asks each of these
-// engines for its members.
-func findLeaving(ctx context.Context, makers Engines, f *fleet.Fleet, hive *nixeval.Hive, recorded *state.State, runs func(node string) string, r reporter) ([]leaving, error) {
+// engines for its members. runs returns the kind of the engine that a node runs.
+func (o Observer) findLeaving(ctx context.Context, recorded *state.State, runs func(node string) string) ([]leaving, error) {
 	nodes := map[string][]string{} // by kind
 	stays := map[string]bool{}
-	for _, n := range hive.Nodes {
+	for _, n := range o.Hive.Nodes {
 		kind := runs(n.Name)
-		if u := hive.Unit(n.Unit); u == nil || hive.Broken[n.Unit] != nil || kind == "" {
+		if u := o.Hive.Unit(n.Unit); u == nil || o.Hive.Broken[n.Unit] != nil || kind == "" {
 			continue
 		} else if e := u.Deployment.Engine; e != nil && e.Kind == kind {
 			stays[kind] = true
@@ -58,29 +57,28 @@ func findLeaving(ctx context.Context, makers Engines, f *fleet.Fleet, hive *nixe
 	}
 	var out []leaving
 	for _, kind := range slices.Sorted(maps.Keys(nodes)) {
-		l := leaving{kind: kind, remains: stays[kind], desired: map[string]engine.Member{}}
-		running := recordedMembers(hive, recorded, kind, runs)
+		l := leaving{kind: kind, remains: stays[kind], desired: map[string]engine.Member{}, members: map[string]engine.Status{}}
+		running := recordedMembers(o.Hive, recorded, kind, runs)
 		for _, m := range running {
-			if slices.Contains(nodes[kind], m.Node) || !l.remains && !inHive(hive, m.Node) {
+			if slices.Contains(nodes[kind], m.Node) || !l.remains && !inHive(o.Hive, m.Node) {
 				l.desired[m.Node] = m
 			}
 		}
 		for _, node := range nodes[kind] {
-			if _, known := l.desired[node]; !known || makers[kind] == nil {
-				r.warn(node, failure.On(node, fmt.Errorf("it runs %s and changes without a drain, because the state of this computer does not contain its role there", kind)))
+			if _, known := l.desired[node]; !known || o.Engines[kind] == nil {
+				o.Send.WarnOn(node, "%s: it runs %s and changes without a drain, because the state of this computer does not contain its role there", node, kind)
 			}
 		}
-		if len(l.desired) == 0 || makers[kind] == nil {
+		if len(l.desired) == 0 || o.Engines[kind] == nil {
 			continue
 		}
-		l.engine = makers[kind](engine.Cluster{Name: hive.ClusterName(), Members: running, Run: f.Run})
-		all, err := l.engine.Members(ctx)
-		if ctx.Err() != nil {
+		l.engine = o.Engines[kind](engine.Cluster{Name: o.Hive.ClusterName(), Members: running, Run: o.Fleet.Run})
+		var all map[string]engine.Status
+		if all, l.err = l.engine.Members(ctx); ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		l.err, l.members = err, map[string]engine.Status{}
-		for node, status := range all {
-			if _, leaves := l.desired[node]; leaves {
+		for node := range l.desired {
+			if status, isMember := all[node]; isMember {
 				l.members[node] = status
 			}
 		}
@@ -122,15 +120,15 @@ func (cluster Cluster) HasLeaving() bool { return len(cluster.leaving) > 0 }
 func (cluster Cluster) WithLeaving() Cluster {
 	cluster.engines = slices.Clone(cluster.engines)
 	for _, l := range cluster.leaving {
-		cluster.addEngine(l.kind, l.engine)
+		cluster.engines = append(cluster.engines, l.engine)
 		for node, m := range l.desired {
-			cluster.desired[node] = m
+			cluster.Desired[node] = m
 			if l.err != nil {
-				cluster.members[node] = member{l.engine, plan.Member{Status: engine.Status{OneByOne: m.OneByOne}, Unreachable: true}}
+				cluster.addUnreachable(l.engine, m)
 			}
 		}
 		for node, status := range l.members {
-			cluster.members[node] = member{l.engine, plan.Member{Status: status}}
+			cluster.Members[node] = plan.Member{Engine: l.engine, Kind: l.kind, Status: status}
 		}
 	}
 	cluster.leaving = nil
@@ -138,34 +136,29 @@ func (cluster Cluster) WithLeaving() Cluster {
 }
 
 // drainLeaving drains those of the nodes that leave an engine. It is called before the first node changes, so that no work moves
-// to a node that changes later. Each drain is recorded in the state before it begins. If a drain fails, all nodes accept work as
-// before.
+// to a node that changes later. Each drain is recorded in the state before it begins.
 func (cluster Cluster) drainLeaving(ctx context.Context, nodes []string) error {
 	for _, l := range cluster.leaving {
-		leave := l.membersAmong(nodes)
-		switch {
-		case l.err != nil && slices.ContainsFunc(nodes, l.leaves):
-			return errors.Join(&LeaveError{Engine: l.kind, Err: l.err}, cluster.UncordonLeaving(ctx))
-		case len(leave) == 0:
+		if l.err != nil && len(among(nodes, l.desired)) > 0 {
+			err := fmt.Errorf("the nodes that leave %s cannot be drained, and nothing is changed: %w", l.kind, l.err)
+			return failure.WithHint(failure.WithKind(failure.Cluster, err), "repair it, or use --no-drain: then the work on these nodes ends when they change")
+		}
+		leave := among(nodes, l.members)
+		if len(leave) == 0 {
 			continue
 		}
 		err := cluster.recordDrained(l.kind, leave, true)
 		if err == nil {
-			err = cluster.drainMembers(ctx, l.engine, leave, "is drained before it leaves "+l.kind, l.drainOptions(leave, cluster.drainOptions))
+			err = cluster.drainMembers(ctx, l.engine, leave, "is drained before it leaves "+l.kind, l.drainOptions(leave, cluster.observer.Drain))
 		}
 		if err != nil { // the failed drain has removed its marks
-			return errors.Join(err, cluster.recordDrained(l.kind, leave, false), cluster.UncordonLeaving(ctx))
+			return errors.Join(err, cluster.recordDrained(l.kind, leave, false))
 		}
 		for _, node := range leave {
-			cluster.left[node] = l.kind
+			cluster.drained[node] = plan.Member{Engine: l.engine, Kind: l.kind}
 		}
 	}
 	return nil
-}
-
-// membersAmong returns those of the nodes that leave the engine and are registered as its members.
-func (l leaving) membersAmong(nodes []string) []string {
-	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { _, isMember := l.members[node]; return !isMember })
 }
 
 // drainOptions returns the options to drain the members in leave. If they are all members of the engine and no other node stays in
@@ -173,11 +166,6 @@ func (l leaving) membersAmong(nodes []string) []string {
 func (l leaving) drainOptions(leave []string, o engine.DrainOptions) engine.DrainOptions {
 	o.Whole = !l.remains && len(leave) == len(l.members)
 	return o
-}
-
-func (l leaving) leaves(node string) bool {
-	_, leaves := l.desired[node]
-	return leaves
 }
 
 // removeLeaving removes a node from the engine that the node leaves, before the node changes. If no node of the hive stays a
@@ -189,51 +177,52 @@ func (cluster Cluster) removeLeaving(ctx context.Context, node string) error {
 		if _, isMember := l.members[node]; !isMember || !l.remains || !ok {
 			continue
 		}
-		if err := cluster.runMemberStep(ctx, l.engine, node, "is removed from "+l.kind, func(ctx context.Context) error { return remover.RemoveMember(ctx, node) }); err != nil {
-			return err
+		err := cluster.runMemberStep(ctx, l.engine, node, "is removed from "+l.kind, func(ctx context.Context) error { return remover.RemoveMember(ctx, node) })
+		if err == nil {
+			err = cluster.recordDrained(l.kind, []string{node}, false)
 		}
-		if err := cluster.recordDrained(l.kind, []string{node}, false); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// UncordonLeaving uncordons the nodes that drainLeaving has drained, except nodes that run another engine now. It is called after
-// a failure. It waits until the nodes are ready, because the system of some nodes may have just been rolled back.
-func (cluster Cluster) UncordonLeaving(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), UncordonTimeout)
+// UncordonDrained uncordons the nodes that were drained before the first change, and that are still members. It is called after a
+// failure. It waits until a node that should have left its engine is ready, because its system may have just been rolled back. A
+// node that runs another engine now is not uncordoned.
+func (cluster Cluster) UncordonDrained(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncordonTimeout)
 	defer cancel()
-	recorded := cluster.recordedState()
-	var errs []error
-	for _, l := range cluster.leaving {
-		var nodes []string
-		for _, node := range slices.Sorted(maps.Keys(cluster.left)) {
-			if cluster.left[node] == l.kind && recorded.Nodes[node].Memberships[l.kind].Drained && !cluster.hasLeft(node, l.kind) {
-				nodes = append(nodes, node)
+	err := fleet.ForAll(slices.Sorted(maps.Keys(cluster.drained)), func(node string) error {
+		m := cluster.drained[node]
+		switch {
+		case m.Kind == "":
+			if err := m.Engine.Uncordon(ctx, node); err != nil {
+				return failedStep(node, err)
 			}
+			return nil
+		case !cluster.observer.Store.Node(node).Memberships[m.Kind].Drained || cluster.hasLeft(node, m.Kind):
+			return nil
 		}
-		errs = append(errs, cluster.uncordonWhenReady(ctx, l.kind, l.engine, nodes))
-	}
-	clear(cluster.left)
-	return errors.Join(errs...)
+		return cluster.uncordonLeft(ctx, m.Kind, m.Engine, node)
+	})
+	clear(cluster.drained)
+	return err
 }
 
-// uncordonWhenReady waits until members of an engine are ready, uncordons them, and records in the state that they are no longer
-// drained.
-func (cluster Cluster) uncordonWhenReady(ctx context.Context, kind string, e engine.Engine, nodes []string) error {
-	return fleet.ForAll(nodes, func(node string) error {
-		err := cluster.waitAndUncordon(ctx, member{engine: e}, node)
-		if err == nil {
-			err = cluster.recordDrained(kind, []string{node}, false)
-		}
-		return err
-	})
+// uncordonLeft waits until a member is ready, uncordons it, and records in the state that it is no longer drained.
+func (cluster Cluster) uncordonLeft(ctx context.Context, kind string, e engine.Engine, node string) error {
+	err := cluster.waitAndUncordon(ctx, e, node)
+	if err == nil {
+		err = cluster.recordDrained(kind, []string{node}, false)
+	}
+	return err
 }
 
 // recordDrained records in the state whether nodes are drained because they leave an engine.
 func (cluster Cluster) recordDrained(kind string, nodes []string, drained bool) error {
-	return cluster.store.Update(func(s *state.State) error {
+	return cluster.observer.Store.Update(func(s *state.State) error {
 		for _, node := range nodes {
 			s.RecordDrained(node, kind, drained)
 		}
@@ -241,52 +230,28 @@ func (cluster Cluster) recordDrained(kind string, nodes []string, drained bool) 
 	})
 }
 
-// recordedState returns the state, which is empty for a cluster without a store.
-func (cluster Cluster) recordedState() *state.State {
-	if cluster.store == nil {
-		return &state.State{}
-	}
-	return cluster.store.State()
-}
-
 // UncordonReturned uncordons nodes that were drained when they left an engine, and that run this engine again. It waits until the
 // nodes are ready. After a failure the state still contains the drain, so that the next run tries again.
-func UncordonReturned(ctx context.Context, makers Engines, f *fleet.Fleet, hive *nixeval.Hive, store *state.Store, nodes []nixeval.Node, send event.Sink) error {
-	cluster := NewCluster(nil, send)
-	cluster.store = store
-	recorded := store.State()
-	returned := map[string][]string{} // by kind
+func (cluster Cluster) UncordonReturned(ctx context.Context, nodes []nixeval.Node) error {
+	o := cluster.observer
+	if o.Store == nil || ctx.Err() != nil {
+		return nil
+	}
+	recorded := o.Store.State()
+	runs := func(node string) string { return recorded.Nodes[node].Engine }
+	engines := map[string]engine.Engine{}
+	var returned []string
 	for _, n := range nodes {
-		kind := recorded.Nodes[n.Name].Engine
-		if recorded.Nodes[n.Name].Memberships[kind].Drained && makers[kind] != nil {
-			returned[kind] = append(returned[kind], n.Name)
+		kind := runs(n.Name)
+		if !recorded.Nodes[n.Name].Memberships[kind].Drained || o.Engines[kind] == nil {
+			continue
+		}
+		returned = append(returned, n.Name)
+		if engines[kind] == nil {
+			engines[kind] = o.Engines[kind](engine.Cluster{Name: o.Hive.ClusterName(), Members: recordedMembers(o.Hive, recorded, kind, runs), Run: o.Fleet.Run})
 		}
 	}
-	var errs []error
-	for _, kind := range slices.Sorted(maps.Keys(returned)) {
-		members := recordedMembers(hive, recorded, kind, func(node string) string { return recorded.Nodes[node].Engine })
-		e := makers[kind](engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run})
-		errs = append(errs, cluster.uncordonWhenReady(ctx, kind, e, returned[kind]))
-	}
-	return errors.Join(errs...)
-}
-
-// LeaveError means that nodes cannot be drained before they leave their engine, because the engine does not answer.
-type LeaveError struct {
-	Engine string // its kind
-	Err    error
-}
-
-func (e *LeaveError) Error() string {
-	return fmt.Sprintf("the nodes that leave %s cannot be drained, and nothing is changed: %v", e.Engine, e.Err)
-}
-
-func (e *LeaveError) Unwrap() error { return e.Err }
-
-// Kind implements [failure.Classified].
-func (e *LeaveError) Kind() failure.Kind { return failure.Cluster }
-
-// Hint returns a text for the user: how to fix the error.
-func (e *LeaveError) Hint() string {
-	return "repair it, or use --no-drain: then the work on these nodes ends when they change"
+	return fleet.ForAll(returned, func(node string) error {
+		return cluster.uncordonLeft(ctx, runs(node), engines[runs(node)], node)
+	})
 }

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -52,10 +51,10 @@ func (r repair) startUnits(ctx context.Context, e engine.Inspector, faults []eng
 				continue
 			}
 			r.started[id] = true
-			r.warn(n.Node, failure.On(n.Node, fmt.Errorf("%v; nixbench starts it", f)))
+			r.send.WarnOn(n.Node, "%s: %v; nixbench starts it", n.Node, f)
 			err := e.ControlUnit(ctx, n.Node, "start", f.Unit)
 			if started = started || err == nil; err != nil {
-				r.warn(n.Node, failure.On(n.Node, err))
+				r.send.WarnOn(n.Node, "%v", failure.On(n.Node, err))
 			}
 		}
 	}
@@ -100,15 +99,15 @@ func (r repair) uncordon(ctx context.Context, e engine.Engine) {
 	members, _ := e.Members(ctx) // an error is ignored: the conditions report an engine that does not answer
 	for _, node := range slices.Sorted(maps.Keys(members)) {
 		if members[node].Drained && slices.Contains(r.nodes, node) && e.Uncordon(ctx, node) == nil {
-			r.warn(node, failure.On(node, errors.New("it was still drained by nixbench, and takes work again")))
+			r.send.WarnOn(node, "%s: it was still drained by nixbench, and takes work again", node)
 		}
 	}
 }
 
 // outOfService returns the members that an administrator or the engine had taken out of service before the run.
 func (cluster Cluster) outOfService() []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(cluster.members)), func(node string) bool {
-		m := cluster.members[node]
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(cluster.Members)), func(node string) bool {
+		m := cluster.Members[node]
 		return !m.Cordoned || m.Drained
 	})
 }

@@ -66,11 +66,11 @@ func TestRepair(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := &repairable{enginetest.Fake{Stopped: test.stopped, Registered: map[string]engine.Status{"head": {Ready: true, OneByOne: true}}}}
 				var said []string
-				cluster := NewCluster([]engine.Engine{e}, func(e event.Event) { said = append(said, e.Text) })
-				cluster.members["head"] = member{e, plan.Member{Status: e.Registered["head"]}}
+				cluster := NewCluster([]engine.Engine{e}, engine.DrainOptions{}, func(e event.Event) { said = append(said, e.Text) })
+				cluster.Members["head"] = plan.Member{Engine: e, Status: e.Registered["head"]}
 				for node, status := range test.members {
 					e.Registered[node] = status
-					cluster.members[node] = member{e, plan.Member{Status: status}}
+					cluster.Members[node] = plan.Member{Engine: e, Status: status}
 				}
 				var nodes []nixeval.Node
 				for _, n := range test.nodes {

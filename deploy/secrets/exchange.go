@@ -57,7 +57,7 @@ func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string
 		stdout.Close()
 		ended <- err
 	}()
-	t := newKeyExchange(set, write, read)
+	t := &keyExchange{set: set, to: bufio.NewWriter(write), from: bufio.NewScanner(read)}
 	said := t.run(mode)
 	write.Close()
 	io.Copy(io.Discard, read) // a full pipe would block the command
@@ -100,20 +100,25 @@ type keyExchange struct {
 	lines  int     // number of lines received from the node
 }
 
-func newKeyExchange(set Set, to io.Writer, from io.Reader) *keyExchange {
-	return &keyExchange{set: set, to: bufio.NewWriter(to), from: bufio.NewScanner(from)}
-}
-
 // maxLines is the maximal number of lines that a node may send in one exchange. It suffices for
 // thousands of keys.
 const maxLines = 100_000
 
 // run exchanges messages with upload.sh on the node. In the mode "plan" it sends no keys.
 func (t *keyExchange) run(mode string) error {
-	if err := t.sendKeyList(); err != nil {
+	t.to.WriteString(script)
+	t.to.WriteString(describeSet(t.set))
+	if err := t.to.Flush(); err != nil {
 		return err
 	}
-	send, err := t.readComparison()
+	// Skip lines that the login shell has printed.
+	for word := ""; word != "nixbench-keys"; {
+		var err error
+		if word, _, err = t.readLine(); err != nil {
+			return err
+		}
+	}
+	send, err := t.readReport("next")
 	if err != nil {
 		return err
 	}
@@ -126,22 +131,16 @@ func (t *keyExchange) run(mode string) error {
 	return t.sendKeys(send)
 }
 
-// describeKey returns the six lines that describe a key in upload.sh's input.
-func describeKey(k Key) string {
-	when := "late"
-	if k.Early {
-		when = "early"
-	}
-	fields := []string{k.Path, k.User, k.Group, k.Mode, when, k.hash()}
-	return strings.Join(fields, "\n") + "\n"
-}
-
 // describeSet returns the first part of the input of upload.sh. It contains the size of the text, the descriptions of the desired
 // keys, and the paths of all keys of the node in the hive.
 func describeSet(set Set) string {
 	var list strings.Builder
-	for _, k := range set.Keys {
-		list.WriteString(describeKey(k))
+	for _, k := range set.Keys { // six lines for each
+		when := "late"
+		if k.Early {
+			when = "early"
+		}
+		list.WriteString(strings.Join([]string{k.Path, k.User, k.Group, k.Mode, when, k.hash(), ""}, "\n"))
 	}
 	for _, at := range set.hivePaths {
 		list.WriteString(at + "\n")
@@ -181,13 +180,6 @@ func ownerInArchive(owner string) (name string, id int) {
 	return owner, 0
 }
 
-// sendKeyList sends upload.sh and the list of the desired keys.
-func (t *keyExchange) sendKeyList() error {
-	t.to.WriteString(script)
-	t.to.WriteString(describeSet(t.set))
-	return t.to.Flush()
-}
-
 // readLine reads a line from the node and splits it at the first blank. An error does not contain the line, because the line may
 // be any output of the node.
 func (t *keyExchange) readLine() (word, rest string, err error) {
@@ -206,60 +198,39 @@ func (t *keyExchange) readLine() (word, rest string, err error) {
 
 var errUnexpected = errors.New("the node sent unexpected output")
 
-// keyIndex parses a number that the node has sent, and returns it as the index of a key in the set.
-func (t *keyExchange) keyIndex(number string) (int, error) {
-	i, err := strconv.Atoi(number)
-	if err != nil || i < 0 || i >= len(t.set.Keys) {
-		return 0, errUnexpected
-	}
-	return i, nil
-}
-
-// readComparison reads which keys on the node differ from the desired ones, and stores this in the result. It returns the indexes
-// of the keys to send.
-func (t *keyExchange) readComparison() (send []int, err error) {
-	// Skip lines that the login shell has printed.
-	for word := ""; word != "nixbench-keys"; {
-		if word, _, err = t.readLine(); err != nil {
-			return nil, err
-		}
-	}
+// readReport reads what the node reports about keys until the line `last`, and stores it in the result. It returns the indexes of the
+// keys that the node asks for.
+func (t *keyExchange) readReport(last string) (send []int, err error) {
+	paths := map[string]*[]string{"stale": &t.result.Stale, "removed": &t.result.Removed, "restart": &t.result.Restarted, "restarted": &t.result.Restarted}
+	keys := map[string]*[]string{"same": &t.result.Unchanged, "adjusted": &t.result.Adjusted, "done": &t.result.Uploaded}
 	for {
 		word, rest, err := t.readLine()
-		if err != nil {
-			return nil, err
+		if err != nil || word == last {
+			return send, err
 		}
-		switch word {
-		case "next":
-			return send, nil
-		case "stale":
-			t.result.Stale = append(t.result.Stale, rest)
-			continue
-		case "restart":
-			t.result.Restarted = append(t.result.Restarted, rest)
+		if list := paths[word]; list != nil {
+			*list = append(*list, rest)
 			continue
 		}
 		number, more, _ := strings.Cut(rest, " ")
-		i, err := t.keyIndex(number)
-		if err != nil {
-			return nil, err
+		i, err := strconv.Atoi(number)
+		if err != nil || i < 0 || i >= len(t.set.Keys) {
+			return nil, errUnexpected
 		}
-		name := t.set.Keys[i].Name
-		switch word {
-		case "send":
-			send = append(send, i)
-		case "same":
-			t.result.Unchanged = append(t.result.Unchanged, name)
-		case "adjusted":
-			t.result.Adjusted = append(t.result.Adjusted, name)
-		case "failed":
-			t.failed = append(t.failed, t.set.newKeyError(t.set.Keys[i], more))
+		key := t.set.Keys[i]
+		switch list := keys[word]; {
+		case word == "failed":
+			t.failed = append(t.failed, t.set.newKeyError(key, more))
 			continue
+		case word == "send" && !slices.Contains(send, i):
+			send = append(send, i)
+		case list != nil:
+			*list = append(*list, key.Name)
 		default:
 			return nil, errUnexpected
 		}
 		if more == "deferred" {
-			t.result.Deferred = append(t.result.Deferred, name)
+			t.result.Deferred = append(t.result.Deferred, key.Name)
 		}
 	}
 }
@@ -281,38 +252,12 @@ func (t *keyExchange) sendKeys(send []int) error {
 	if err := t.to.Flush(); err != nil {
 		return err
 	}
-	for _, i := range send {
-		word, rest, err := t.readLine()
-		if err != nil {
-			return err
-		}
-		number, message, _ := strings.Cut(rest, " ")
-		switch at, err := t.keyIndex(number); {
-		case err != nil || at != i:
-			return errUnexpected
-		case word == "done":
-			t.result.Uploaded = append(t.result.Uploaded, t.set.Keys[i].Name)
-		case word == "failed":
-			t.failed = append(t.failed, t.set.newKeyError(t.set.Keys[i], message))
-		default:
-			return errUnexpected
-		}
+	failed := len(t.failed)
+	_, err := t.readReport("end")
+	if err == nil && len(t.result.Uploaded)+len(t.failed)-failed != len(send) {
+		return errUnexpected
 	}
-	for {
-		word, rest, err := t.readLine()
-		switch {
-		case err != nil:
-			return err
-		case word == "end":
-			return nil
-		case word == "removed":
-			t.result.Removed = append(t.result.Removed, rest)
-		case word == "restarted":
-			t.result.Restarted = append(t.result.Restarted, rest)
-		default:
-			return errUnexpected
-		}
-	}
+	return err
 }
 
 func (r *Result) sort() {

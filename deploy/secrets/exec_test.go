@@ -49,6 +49,9 @@ func TestSourcesWithoutAnEnd(t *testing.T) {
 
 // All processes that a keyCommand has started end with it, also if they ignore SIGTERM.
 func TestCancelledCommandsEnd(t *testing.T) {
+	if hasTerminal() {
+		t.Skip("at a terminal, Ctrl-C ends the processes")
+	}
 	for name, script := range map[string]string{
 		"listens":       `echo $$ > pids; sleep 9999 & echo $! >> pids; wait`,
 		"does not":      `trap '' TERM; echo $$ > pids; sh -c 'trap "" TERM; echo $$ >> pids; while :; do sleep 1; done'; :`,

@@ -60,14 +60,10 @@ func (k Key) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// newKey converts a key of the hive to a Key without content. An error names the invalid option of the key.
-func newKey(name string, k nixeval.Key) (Key, error) {
-	at, mode, err := k.Check(name)
-	if err != nil {
-		return Key{}, err
-	}
-	return Key{Name: name, Path: at, User: k.User, Group: k.Group,
-		Mode: strconv.FormatUint(mode, 8), Early: k.UploadAt == preActivation}, nil
+// newKey converts a valid key of the hive to a Key without content.
+func newKey(name string, k nixeval.Key) Key {
+	return Key{Name: name, Path: k.PathOnNode(), User: k.User, Group: k.Group,
+		Mode: strconv.FormatUint(k.Mode(), 8), Early: k.UploadAt == preActivation}
 }
 
 // At returns a set with only the keys that `when` selects, such as those before the activation. So a caller can load all keys

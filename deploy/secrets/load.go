@@ -33,10 +33,7 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 		return Set{}, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Keys)) {
-		key, err := newKey(name, d.Keys[name])
-		if err != nil {
-			return Set{}, err
-		}
+		key := newKey(name, d.Keys[name])
 		set.hivePaths = append(set.hivePaths, key.Path)
 		if when.selects(key) {
 			set.Keys = append(set.Keys, key)

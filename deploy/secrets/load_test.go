@@ -53,7 +53,7 @@ func TestLoad(t *testing.T) {
 		`web-1.deployment.keys.a: name: "x/y" is not a file name; use destDir`:                          func(k *nixeval.Key) { k.Name = "x/y" },
 		`web-1.deployment.keys.a: name: ".." is not a file name`:                                        func(k *nixeval.Key) { k.Name = ".." },
 		`web-1.deployment.keys.a: name: "a\nb" has the character U+000A`:                                func(k *nixeval.Key) { k.Name = "a\nb" },
-		`web-1.deployment.keys.a: destDir: "keys" is not an absolute path`:                              func(k *nixeval.Key) { k.DestDir = "keys" },
+		`web-1.deployment.keys.a: destDir: "keys/a" is not an absolute path`:                            func(k *nixeval.Key) { k.DestDir = "keys" },
 		`web-1.deployment.keys.a: destDir: "/nix/store/a" is in the store`:                              func(k *nixeval.Key) { k.DestDir = "/nix//store" },
 		`web-1.deployment.keys.a: user: "x:y" is not a name or number`:                                  func(k *nixeval.Key) { k.User = "x:y" },
 		`web-1.deployment.keys.a: group: "" is not a name or number`:                                    func(k *nixeval.Key) { k.Group = "" },

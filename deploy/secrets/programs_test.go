@@ -1,6 +1,7 @@
 package secrets
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -90,7 +91,7 @@ func (n *node) trace(t *testing.T, set Set) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	said := newKeyExchange(set, stdin, stdout).run("apply")
+	said := (&keyExchange{set: set, to: bufio.NewWriter(stdin), from: bufio.NewScanner(stdout)}).run("apply")
 	stdin.Close()
 	io.Copy(io.Discard, stdout)
 	if err := cmd.Wait(); err != nil || said != nil {

@@ -80,7 +80,7 @@ func (r Result) Summary() string {
 
 // Upload makes the keys on a node equal to a set. If one key fails, Upload still uploads the other keys, but removes no stale key.
 func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) {
-	u.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Keys, Node: set.Node, Text: formatCount(len(set.Keys))})
+	u.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Keys, Node: set.Node, Text: event.Count(len(set.Keys), "key")})
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
 	result, err := u.runExchange(ctx, h, set, "apply")
@@ -100,13 +100,6 @@ func (u *Uploader) Plan(ctx context.Context, h Host, set Set) (Result, error) {
 
 // uploadTimeout is the time limit of the exchange with one node.
 const uploadTimeout = 3 * time.Minute
-
-func formatCount(n int) string {
-	if n == 1 {
-		return "1 key"
-	}
-	return fmt.Sprintf("%d keys", n)
-}
 
 // newKeyError returns an error about one key. message is what the node has printed about the failure.
 func (s Set) newKeyError(k Key, message string) error {

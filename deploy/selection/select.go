@@ -24,21 +24,6 @@ type term struct {
 	glob  string
 }
 
-// SelectError means that --on has a syntax error, or that a term of it matches nothing in the hive.
-type SelectError struct{ msg, hint string }
-
-func (e *SelectError) Error() string { return e.msg }
-
-// Hint returns what the user can do.
-func (e *SelectError) Hint() string { return e.hint }
-
-// Kind implements [failure.Classified].
-func (e *SelectError) Kind() failure.Kind { return failure.Usage }
-
-func newSelectError(format string, args ...any) error {
-	return &SelectError{msg: fmt.Sprintf(format, args...)}
-}
-
 // ParseSelector parses all values of --on. `web-*,@db,!web-3` selects every node whose name begins with web- or
 // whose tag or role is db, but not web-3. If all terms begin with !, it selects all other nodes. The order of
 // terms does not matter.
@@ -50,11 +35,11 @@ func ParseSelector(args []string) (Selector, error) {
 			rest, not := strings.CutPrefix(t.text, "!")
 			t.glob, t.label = strings.CutPrefix(strings.TrimSpace(rest), "@")
 			if t.glob == "" {
-				return Selector{}, newSelectError("--on %q: empty term; write names, globs, @tags or @roles between commas, with ! for not", arg)
+				return Selector{}, failure.NewUsage("--on %q: empty term; write names, globs, @tags or @roles between commas, with ! for not", arg)
 			}
-			t.glob = translateNegation(t.glob)
+			t.glob = strings.ReplaceAll(t.glob, "[!", "[^") // shells and Colmena write [!…], and path.Match [^…]
 			if _, err := path.Match(t.glob, ""); err != nil {
-				return Selector{}, newSelectError("--on %q: %q is not a valid glob: a `[` needs its `]`", arg, t.glob)
+				return Selector{}, failure.NewUsage("--on %q: %q is not a valid glob: a `[` needs its `]`", arg, t.glob)
 			}
 			if not {
 				s.not = append(s.not, t)
@@ -68,24 +53,6 @@ func ParseSelector(args []string) (Selector, error) {
 
 // All reports whether --on was not given, so that all nodes are selected.
 func (s Selector) All() bool { return len(s.want) == 0 && len(s.not) == 0 }
-
-// translateNegation replaces the negation of a glob, [!…], which shells and Colmena use, with [^…], which
-// path.Match uses.
-func translateNegation(glob string) string {
-	var b strings.Builder
-	for i := 0; i < len(glob); i++ {
-		b.WriteByte(glob[i])
-		switch {
-		case glob[i] == '\\' && i+1 < len(glob):
-			i++
-			b.WriteByte(glob[i])
-		case glob[i] == '[' && i+1 < len(glob) && glob[i+1] == '!':
-			i++
-			b.WriteByte('^')
-		}
-	}
-	return b.String()
-}
 
 // Select returns the selected nodes in the order of the hive. A term without a glob that matches no name, tag
 // or role is an error. If such a term were ignored, a misspelled !term would select a node that the user wanted
@@ -103,16 +70,16 @@ func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 	var out []nixeval.Node
 	for _, n := range h.Nodes {
 		unknown := h.Broken[n.Unit] != nil
-		wanted := len(s.want) == 0 || matchesAny(s.want, n) || unknown && slices.ContainsFunc(s.want, isLabel)
+		wanted := len(s.want) == 0 || matchesAny(s.want, n) || unknown && slices.ContainsFunc(s.want, func(t term) bool { return t.label })
 		if wanted && !matchesAny(s.not, n) {
 			out = append(out, n)
 		}
 	}
 	if len(out) == 0 {
 		if len(h.Nodes) == 0 {
-			return nil, newSelectError("the hive has no nodes; add one, or a role with a count")
+			return nil, failure.NewUsage("the hive has no nodes; add one, or a role with a count")
 		}
-		return nil, newSelectError("--on %s: no node is selected%s", s, describeHive(h))
+		return nil, failure.NewUsage("--on %s: no node is selected%s", s, describeHive(h))
 	}
 	return out, nil
 }
@@ -125,27 +92,18 @@ func (s Selector) String() string {
 	return strings.Join(parts, ",")
 }
 
-func (t term) targetKind() string {
-	if t.label {
-		return "tag or role"
-	}
-	return "node"
-}
-
-func isLabel(t term) bool { return t.label }
-
 // explainMismatch returns the error for a term that matches nothing in the hive. If the term would match with an @ added or
 // removed, the hint of the error says so.
 func (t term) explainMismatch(h *nixeval.Hive) error {
-	e := &SelectError{msg: fmt.Sprintf("--on %s: no such %s%s", t.text, t.targetKind(), describeHive(h))}
-	if other := (term{glob: t.glob, label: !t.label}); len(h.Broken) == 0 && other.canMatch(h) {
-		if other.label {
-			e.hint = fmt.Sprintf("%s is a tag or a role; write @%[1]s", t.glob)
-		} else {
-			e.hint = fmt.Sprintf("%s is the name of a node; write it without @", t.glob)
-		}
+	kind, hint := "node", "%s is a tag or a role; write @%[1]s"
+	if t.label {
+		kind, hint = "tag or role", "%s is the name of a node; write it without @"
 	}
-	return e
+	err := failure.NewUsage("--on %s: no such %s%s", t.text, kind, describeHive(h))
+	if other := (term{glob: t.glob, label: !t.label}); len(h.Broken) == 0 && other.canMatch(h) {
+		err = failure.WithHint(err, fmt.Sprintf(hint, t.glob))
+	}
+	return err
 }
 
 // canMatch reports whether the term is valid for the hive; an invalid term is probably misspelled. A glob is valid even if it
@@ -179,10 +137,10 @@ func matchGlob(glob, s string) bool {
 
 // describeHive returns a short list of the names, tags and roles of the hive, for error messages.
 func describeHive(h *nixeval.Hive) string {
-	names := make([]string, len(h.Nodes))
+	var names []string
 	labels := map[string]bool{}
-	for i, n := range h.Nodes {
-		names[i] = n.Name
+	for _, n := range h.Nodes {
+		names = append(names, n.Name)
 		for _, tag := range n.Tags {
 			labels["@"+tag] = true
 		}
@@ -209,10 +167,8 @@ func abbreviateNames(names []string) string {
 // the nodes.
 func Units(nodes []nixeval.Node) []string {
 	var out []string
-	seen := map[string]bool{}
 	for _, n := range nodes {
-		if !seen[n.Unit] {
-			seen[n.Unit] = true
+		if !slices.Contains(out, n.Unit) {
 			out = append(out, n.Unit)
 		}
 	}

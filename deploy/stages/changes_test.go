@@ -2,7 +2,6 @@ package stages
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 
 // The record of a run names the nodes whose systems it has changed, and no others.
 func TestChangesOnRecord(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		goal    node.Goal
 		prepare func(*world, *enginetest.Fake, *Options)
@@ -45,7 +45,7 @@ func TestChangesOnRecord(t *testing.T) {
 		o := Options{Options: plan.Options{Options: node.Options{Goal: test.goal, Confirm: time.Minute}}, BootTimeout: 10 * time.Second}
 		var applyErr error
 		w.must(w.session(t.Context(), "apply", func(d *Deployer) error {
-			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
+			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, Options{Options: plan.Options{WithoutKeys: true}})
 			for i := range made.Nodes {
 				made.Nodes[i].Diff = &packages.SystemDiff{Bytes: 1}
 			}
@@ -67,12 +67,8 @@ func TestChangesOnRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := run.Changes()
+		groups, err := run.Changes()
 		if err != nil {
-			t.Fatal(err)
-		}
-		var groups []packages.Group
-		if err := json.Unmarshal(data, &groups); data != nil && err != nil {
 			t.Fatal(err)
 		}
 		var got []string
@@ -90,8 +86,8 @@ func TestChangesOnRecord(t *testing.T) {
 func TestChangesAreComparedOneByOne(t *testing.T) {
 	t.Parallel()
 	var running, compared atomic.Int32
-	c := &systemChanges{ctx: t.Context(), planned: map[systemChange]*packages.SystemDiff{}, byNode: map[string]*packages.NodeDiff{}}
-	c.compare = func(context.Context, systemChange) (*packages.SystemDiff, error) {
+	c := &systemChanges{ctx: t.Context(), byNode: map[string]*packages.NodeDiff{}}
+	c.compare = func(_ context.Context, _, _, _ string) (*packages.SystemDiff, error) {
 		if running.Add(1) > 1 {
 			t.Error("systems of two nodes are compared at once")
 		}
@@ -101,7 +97,7 @@ func TestChangesAreComparedOneByOne(t *testing.T) {
 		return &packages.SystemDiff{}, nil
 	}
 	for i := range 5 {
-		c.add(systemChange{node: fmt.Sprintf("node-%d", i), from: t.TempDir(), to: t.TempDir()})
+		c.add(fmt.Sprintf("node-%d", i), "/from", "/to")
 	}
 	if c.all.Wait(); compared.Load() != 5 {
 		t.Errorf("%d systems were compared", compared.Load())

@@ -55,6 +55,7 @@ func (w *world) changeOrder() string {
 // The nodes of a new cluster are admitted before their switches are committed, because the creation of the cluster takes
 // longer than the services are watched. A node whose admission fails then is admitted again after the commit.
 func TestNewClusterIsAdmittedEarly(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, map[string]int{"cp": 1, "w": 1})
 	e := &enginetest.Fake{}
 	w.useEngine(e)
@@ -80,6 +81,7 @@ func TestNewClusterIsAdmittedEarly(t *testing.T) {
 
 // If the hive of a command has another engine than the nodes run, such as without the --set of the scheduler, the check says so and does not wait.
 func TestCheckOfAnotherEngine(t *testing.T) {
+	t.Parallel()
 	w, _ := newRunningCluster(t, 1, 1)
 	for i := range w.hive.Units {
 		w.hive.Units[i].Deployment.Engine = nil
@@ -96,6 +98,7 @@ func TestCheckOfAnotherEngine(t *testing.T) {
 
 // A stopped unit of an engine that does not answer is started before the first node changes, so that members are drained. Units of other nodes are only named.
 func TestStartStoppedController(t *testing.T) {
+	t.Parallel()
 	for name, selected := range map[string]bool{"selected": true, "not selected": false} {
 		w, e := newRunningCluster(t, 1, 1)
 		e.Stopped = map[string]string{"cp-1": "d.service"}
@@ -125,6 +128,7 @@ func TestStartStoppedController(t *testing.T) {
 
 // Members are changed in the usual order while the engine does not answer.
 func TestUnreachableEngine(t *testing.T) {
+	t.Parallel()
 	w, e := newRunningCluster(t, 3, 2)
 	e.Refuse = "members"
 	w.revision++
@@ -160,6 +164,7 @@ func TestUnreachableEngine(t *testing.T) {
 
 // Without draining, a member that a killed run had drained is uncordoned.
 func TestWithoutDrain(t *testing.T) {
+	t.Parallel()
 	w, e := newRunningCluster(t, 1, 2)
 	e.Registered["w-2"] = engine.Status{Ready: true, Drained: true}
 	w.revision++
@@ -169,18 +174,19 @@ func TestWithoutDrain(t *testing.T) {
 	}
 }
 
-func (w *world) reboot(o RebootOptions) ([]state.NodeResult, error) {
+func (w *world) reboot(o Options) ([]state.NodeResult, error) {
 	return w.session(w.t.Context(), "reboot", func(d *Deployer) error {
-		o.Timeout = 10 * time.Second
-		_, err := d.Reboot(w.t.Context(), inspect.Nodes(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), o)
+		o.RebootTimeout = 10 * time.Second
+		_, err := d.ExecuteSteps(w.t.Context(), PlanReboot(inspect.Nodes(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), false), o)
 		return err
 	})
 }
 
 // A reboot of a running cluster is a rolling update, as apply is.
 func TestRebootRunningCluster(t *testing.T) {
+	t.Parallel()
 	w, e := newRunningCluster(t, 2, 1)
-	w.must(w.reboot(RebootOptions{}))
+	w.must(w.reboot(Options{}))
 	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
 	}
@@ -188,14 +194,14 @@ func TestRebootRunningCluster(t *testing.T) {
 		t.Error(diff)
 	}
 	e.Calls = nil
-	w.must(w.reboot(RebootOptions{RollingOptions: RollingOptions{WithoutDrain: true}}))
+	w.must(w.reboot(Options{Options: plan.Options{WithoutDrain: true}}))
 	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" || len(e.Calls) > 0 {
 		t.Errorf("turns: %s; %q", got, e.Calls)
 	}
 	// A member that cannot be drained does not reboot, nor do the nodes after it.
 	e.Refuse = "drain"
 	boots := w.machines["cp-1"].boot
-	results, err := w.reboot(RebootOptions{})
+	results, err := w.reboot(Options{})
 	if err == nil || w.machines["cp-1"].boot != boots {
 		t.Errorf("%v, %d boots", err, w.machines["cp-1"].boot)
 	}
@@ -206,6 +212,7 @@ func TestRebootRunningCluster(t *testing.T) {
 
 // Members that were deployed from another computer are drained, because the nodes report their deployment.
 func TestDeployedFromElsewhere(t *testing.T) {
+	t.Parallel()
 	clearNodes := func(w *world) {
 		w.must(w.session(t.Context(), "forget", func(d *Deployer) error {
 			return d.Store.Update(func(s *state.State) error { clear(s.Nodes); return nil })
@@ -213,7 +220,7 @@ func TestDeployedFromElsewhere(t *testing.T) {
 	}
 	for name, act := range map[string]func(*world) ([]state.NodeResult, error){
 		"apply":  func(w *world) ([]state.NodeResult, error) { w.revision++; return w.apply() },
-		"reboot": func(w *world) ([]state.NodeResult, error) { return w.reboot(RebootOptions{}) },
+		"reboot": func(w *world) ([]state.NodeResult, error) { return w.reboot(Options{}) },
 	} {
 		w, e := newRunningCluster(t, 2, 1)
 		clearNodes(w)
@@ -230,6 +237,7 @@ func TestDeployedFromElsewhere(t *testing.T) {
 
 // After an interrupt, nodes that were not rebooted have results, too.
 func TestRebootInterrupted(t *testing.T) {
+	t.Parallel()
 	for name, early := range map[string]bool{"in a turn": false, "before the first": true} {
 		w, e := newRunningCluster(t, 0, 2)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -241,7 +249,7 @@ func TestRebootInterrupted(t *testing.T) {
 			if early {
 				cancel()
 			}
-			results, err = d.Reboot(ctx, inspected, RebootOptions{RollingOptions: RollingOptions{Parallel: 1, MaxUnavailable: two}, Timeout: 10 * time.Second})
+			results, err = d.ExecuteSteps(ctx, PlanReboot(inspected, false), Options{Options: plan.Options{MaxUnavailable: two}, Parallel: 1, RebootTimeout: 10 * time.Second})
 			return err
 		})
 		first := "w-1 failed"
@@ -258,6 +266,7 @@ func TestRebootInterrupted(t *testing.T) {
 }
 
 func TestRollbackRunningCluster(t *testing.T) {
+	t.Parallel()
 	w, e := newRunningCluster(t, 2, 1)
 	w.revision++
 	w.must(w.apply())
@@ -267,7 +276,7 @@ func TestRollbackRunningCluster(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = d.Rollback(t.Context(), steps, RollbackOptions{Confirm: time.Minute})
+		_, err = d.ExecuteSteps(t.Context(), steps, Options{Options: plan.Options{Options: node.Options{Confirm: time.Minute}}})
 		return err
 	}))
 	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
@@ -280,6 +289,7 @@ func TestRollbackRunningCluster(t *testing.T) {
 
 // A run that rolls back all its nodes restores control planes one after the other.
 func TestRestoreRunningCluster(t *testing.T) {
+	t.Parallel()
 	w, e := newRunningCluster(t, 2, 1)
 	w.revision++
 	e.OnCall = func(what string) {
@@ -302,6 +312,7 @@ func TestRestoreRunningCluster(t *testing.T) {
 // A node that cannot be restored does not stop the others. But while it does not work, no other control plane
 // is restored.
 func TestRestoreContinuesAfterFailures(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		works bool
 		want  []string
@@ -362,6 +373,7 @@ func (w *world) booted() map[string]int {
 
 // Machines of members restart one after the other, each after its drain.
 func TestResizeMembers(t *testing.T) {
+	t.Parallel()
 	for _, goal := range []node.Goal{node.Switch, node.Boot} {
 		w, e := newRunningCluster(t, 2, 2)
 		w.resize("cp", "2G")
@@ -401,6 +413,7 @@ func TestResizeMembers(t *testing.T) {
 
 // A member that cannot be drained keeps its machine, and the members after it keep theirs.
 func TestResizeStopsIfDrainIsRefused(t *testing.T) {
+	t.Parallel()
 	w, e := newRunningCluster(t, 2, 0)
 	w.resize("cp", "2G")
 	before := w.booted()
@@ -424,6 +437,7 @@ func recreate(o *Options) { o.Recreate = true }
 
 // A member is removed before its machine is recreated, and the next one follows when it has joined again.
 func TestRecreateMembers(t *testing.T) {
+	t.Parallel()
 	w, e := newRunningCluster(t, 2, 1)
 	w.newImage()
 	results, err := w.apply(recreate)
@@ -452,6 +466,7 @@ func TestRecreateMembers(t *testing.T) {
 }
 
 func TestRecreateRefused(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		refuse  string
 		goal    node.Goal
@@ -487,15 +502,15 @@ func TestRecreateRefused(t *testing.T) {
 
 // A machine that does not answer is recreated as well.
 func TestRecreateUnreachableMember(t *testing.T) {
+	t.Parallel()
 	w, e := newRunningCluster(t, 1, 1)
-	role := w.hive.Roles["cp"]
+	role := w.hive.Roles["w"]
 	other := filepath.Join(t.TempDir(), "other.raw") // control planes keep their image
-	if err := os.WriteFile(other, []byte("a disk"), 0o644); err != nil {
+	if err := os.WriteFile(other, []byte("another disk"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	role.Image = &other
-	w.hive.Roles["cp"] = role
-	w.newImage()
+	w.hive.Roles["w"] = role
 	w.unresponsive["w-1"] = true
 	w.h.OnStep(func(_ context.Context, s fake.Step) error {
 		if s.Op == "ensure" && s.Node == "w-1" {
@@ -519,6 +534,7 @@ func TestRecreateUnreachableMember(t *testing.T) {
 
 // The next run finishes what a run that was interrupted while it recreated a member has left.
 func TestRecreateInterrupted(t *testing.T) {
+	t.Parallel()
 	for _, failingStep := range []int{1, 3, 5, 7, 8} {
 		w, e := newRunningCluster(t, 2, 0)
 		w.newImage()
@@ -566,6 +582,7 @@ func TestRecreateInterrupted(t *testing.T) {
 // If one drain would delete something, no drain begins and nothing changes: in every command that drains, and
 // for every position of the node in the order.
 func TestDrainsAreCheckedFirst(t *testing.T) {
+	t.Parallel()
 	for name, act := range map[string]func(*world, engine.DrainOptions) ([]state.NodeResult, error){
 		"apply": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
 			w.revision++
@@ -587,7 +604,7 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 			return w.apply(func(a *Options) { a.Drain = o })
 		},
 		"reboot": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
-			return w.reboot(RebootOptions{RollingOptions: RollingOptions{Drain: o}})
+			return w.reboot(Options{Drain: o})
 		},
 		"destroy": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
 			return w.session(t.Context(), "destroy", func(d *Deployer) error {
@@ -598,7 +615,7 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 					return err
 				}
 				defer destroyPlan.Close()
-				_, err = d.Destroy(t.Context(), destroyPlan, DestroyOptions{Drain: o})
+				_, err = d.Destroy(t.Context(), destroyPlan, Options{Drain: o})
 				return err
 			})
 		},
@@ -622,7 +639,7 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 			t.Errorf("%s: changed although the drain was refused: %q; %s, and before %s", name, calls, starts(), before)
 		}
 		e.Calls = nil
-		w.must(act(w, engine.DrainOptions{Allowed: []string{enginetest.Deletable.Flag}}))
+		w.must(act(w, engine.DrainOptions{Allowed: []string{enginetest.Deletable.Name}}))
 		if !slices.ContainsFunc(e.Calls, func(s string) bool { return s == "drain w-2" || s == "drain for removal w-2" }) || len(e.Options.Allowed) == 0 {
 			t.Errorf("%s, allowed: %q, %+v", name, e.Calls, e.Options)
 		}
@@ -634,6 +651,7 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 
 // A member whose programs do not work is drained for a short time, and the change goes on.
 func TestDrainOfBrokenMember(t *testing.T) {
+	t.Parallel()
 	w, e := newRunningCluster(t, 1, 1)
 	e.Broken = map[string]string{"w-1": "its kubelet is dead"}
 	w.revision++
@@ -659,6 +677,7 @@ func TestDrainOfBrokenMember(t *testing.T) {
 // Units that failed during the run are reported at the end, also on nodes that did not change. Those that had
 // failed before are only named in a warning.
 func TestFailedUnitsAtEnd(t *testing.T) {
+	t.Parallel()
 	w, e := newRunningCluster(t, 1, 1)
 	set := func(units string) {
 		w.machines["w-1"].mu.Lock()

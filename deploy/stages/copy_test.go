@@ -294,10 +294,10 @@ func TestCopyBeforeTurn(t *testing.T) {
 		prepare func(*slowWorld)
 		late    bool
 	}{
-		"--max-unavailable":         {options: func(o *Options) { o.MaxUnavailable, _ = selection.ParseShare("1") }},
-		"--rollback-all-on-failure": {options: func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true }},
-		"dry-activate":              {options: func(o *Options) { o.Goal = node.DryActivate }, late: true},
-		"member":                    {prepare: func(s *slowWorld) { s.useEngine(&enginetest.Fake{}) }},
+		"--max-unavailable": {options: func(o *Options) { o.MaxUnavailable, _ = selection.ParseShare("1") }},
+		"--rollback all":    {options: func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true }},
+		"dry-activate":      {options: func(o *Options) { o.Goal = node.DryActivate }, late: true},
+		"member":            {prepare: func(s *slowWorld) { s.useEngine(&enginetest.Fake{}) }},
 	} {
 		s := newSlowWorld(t, map[string]int{"fast": 1, "slow": 1})
 		if test.prepare != nil {
@@ -323,26 +323,20 @@ func TestCopyBeforeTurn(t *testing.T) {
 	}
 }
 
-// If an engine refuses a version, the build is stopped and nothing is activated. A copy that has begun changes nothing.
-func TestRefusedVersionStopsBuild(t *testing.T) {
+// If an engine refuses a version, nothing is activated. A copy that has begun changes nothing.
+func TestRefusedVersionAfterCopy(t *testing.T) {
 	t.Parallel()
 	s := newSlowWorld(t, map[string]int{"fast": 1, "slow": 1})
-	p := &slowVersions{versionedEngine{refuse: &engine.VersionError{Text: "1 is not 3", Remedy: "2 first"}}}
+	p := &versionedEngine{refuse: &engine.VersionError{Text: "1 is not 3", Remedy: "2 first"}}
 	s.hive.Units[1].Deployment.Engine = &nixeval.Engine{Kind: "picky", Role: "slow"}
 	s.engines = rollout.Engines{"picky": func(engine.Cluster) engine.Engine { return p }}
+	s.releaseAfterCopy("fast-1")
 	if _, err := s.apply(); err == nil || err.Error() != "1 is not 3" {
 		t.Error(err)
 	}
 	if now := s.activations(); !slices.Equal(now, s.before) {
 		t.Errorf("%q", now)
 	}
-}
-
-type slowVersions struct{ versionedEngine }
-
-func (p *slowVersions) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
-	time.Sleep(500 * time.Millisecond) // until fast-1 could be copied
-	return p.versionedEngine.Versions(ctx, nodes)
 }
 
 // A run that changes nothing builds with one process, however many processes evaluate.

@@ -2,30 +2,21 @@ package stages
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// DestroyOptions are the options of Destroy.
-type DestroyOptions struct {
-	Parallel     int
-	WithoutDrain bool // remove nodes of a running cluster without draining them
-	Drain        engine.DrainOptions
-}
-
 // Destroy removes the machines of a plan. The record of the run gets the result of each machine.
-func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machine.DestroyPlan, o DestroyOptions) ([]state.NodeResult, error) {
+func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machine.DestroyPlan, o Options) ([]state.NodeResult, error) {
 	if d.Store.State().Cluster == nil {
 		return []state.NodeResult{}, nil
 	}
 	if d.Engines != nil && (!destroyPlan.WholeCluster || d.hasRemainingMembers(destroyPlan.RemovedNodes())) {
-		if err := d.removeDestroyedMembers(ctx, destroyPlan, o.WithoutDrain, o.Drain); err != nil {
+		if err := d.removeDestroyedMembers(ctx, destroyPlan, o); err != nil {
 			return nil, err
 		}
 	}
@@ -45,16 +36,16 @@ func (d *Deployer) hasRemainingMembers(removed []string) bool {
 
 // removeDestroyedMembers removes the nodes of a destroy plan from their cluster. The engines run commands only on nodes that are
 // not destroyed. An engine without such a node is left as it is.
-func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *machine.DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
+func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *machine.DestroyPlan, o Options) error {
 	nodes := destroyPlan.RemovedNodes()
 	engines, err := d.Engines.Without(d.Machines.Hive, d.Fleet, nodes)
 	if err != nil {
 		return err
 	}
-	if err := rollout.CheckMembersEvaluable(d.Machines.Hive, func(node string) bool { return d.Store.Node(node).LastConfirmed != nil }); err != nil && !withoutDrain {
+	if err := rollout.CheckMembersEvaluable(d.Machines.Hive, d.Store); err != nil && !o.WithoutDrain {
 		return err
 	} else if err != nil {
-		d.warn("", fmt.Errorf("machines are removed, and other members may still list their nodes: %w", err))
+		d.Send.Warn("machines are removed, and other members may still list their nodes: %v", err)
 	}
-	return rollout.NewCluster(engines, d.Send).RemoveMembers(ctx, nodes, withoutDrain, o)
+	return rollout.NewCluster(engines, o.Drain, d.Send).RemoveMembers(ctx, nodes, o.WithoutDrain)
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// A compromised node can neither end nor delay the deployment of the other nodes, nor fill the memory.
+// A compromised node can neither end nor delay the deployment of the other nodes, nor fill the memory. These tests do not run in
+// parallel, because they measure the memory of the process.
 func TestHostileNode(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(sshtest.Attacks)) {
 		for _, command := range []string{"", "start", "confirm"} { // it becomes hostile before the inspection, or later
@@ -36,9 +37,9 @@ func TestHostileNode(t *testing.T) {
 				}
 				if command == "" {
 					_, err := w.session(t.Context(), "reboot", func(d *Deployer) error {
-						_, _ = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
+						_, _ = d.Preview(t.Context(), w.hive, w.hive.Nodes, Options{Options: plan.Options{WithoutKeys: true}})
 						inspect.ReadFigures(t.Context(), d.Fleet, w.hive.Nodes, 0)
-						_, err := d.Reboot(t.Context(), inspect.Nodes(t.Context(), d.Fleet, w.hive.Nodes[:1], 0, nil), RebootOptions{Timeout: 2 * time.Second})
+						_, err := d.ExecuteSteps(t.Context(), PlanReboot(inspect.Nodes(t.Context(), d.Fleet, w.hive.Nodes[:1], 0, nil), false), Options{RebootTimeout: 500 * time.Millisecond})
 						return err
 					})
 					if err == nil {
@@ -76,6 +77,7 @@ func peakMemory(t *testing.T) func() uint64 {
 
 // A panic in the code for a node is the error of this node.
 func TestPanicOfANode(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, map[string]int{"w": 2})
 	got := fleet.Each(t.Context(), w.hive.Nodes, 0, func(_ context.Context, n nixeval.Node) (int, error) {
 		if n.Name == "w-1" {

@@ -54,6 +54,7 @@ func newOrderedWorld(t *testing.T) *world {
 }
 
 func TestStopAndStart(t *testing.T) {
+	t.Parallel()
 	w := newOrderedWorld(t)
 	o := machine.PowerOptions{Timeout: 5 * time.Second, Parallel: 1}
 	since := len(w.h.Log())
@@ -110,6 +111,7 @@ func TestStopAndStart(t *testing.T) {
 }
 
 func TestStopHasDeadline(t *testing.T) {
+	t.Parallel()
 	w := newOrderedWorld(t)
 	w.h.Hang("demo-w-1", nil)
 	o := machine.PowerOptions{Timeout: 200 * time.Millisecond}
@@ -138,6 +140,7 @@ func TestStopHasDeadline(t *testing.T) {
 
 // If the hypervisor refuses to ask a system to shut down, stop does not wait until the time limit.
 func TestStopRefused(t *testing.T) {
+	t.Parallel()
 	w := newOrderedWorld(t)
 	w.h.Hang("demo-w-1", fmt.Errorf("%w: no monitor", provider.ErrRefused))
 	o := machine.PowerOptions{Timeout: time.Hour}
@@ -153,6 +156,7 @@ func TestStopRefused(t *testing.T) {
 }
 
 func TestStartFails(t *testing.T) {
+	t.Parallel()
 	w := newOrderedWorld(t)
 	o := machine.PowerOptions{Timeout: 2 * time.Second}
 	w.must(w.power(t.Context(), (*machine.Power).Stop, o))

@@ -3,6 +3,7 @@ package stages
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -17,94 +18,94 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// startMachines plans the changes of the nodes' machines, starts these changes, and writes the facts. It returns the set of
-// machines; nil if no machine has to be booted. It also returns the path of the facts file for the evaluation, or "" if there are
-// no facts.
+// startMachines plans the changes of the nodes' machines, starts these changes, and writes the facts. It sets the machines of the
+// run. It returns the path of the facts file for the evaluation, or "" if there are no facts.
 //
 // On a network that nixbench manages, nixbench assigns the addresses, so the facts are complete before the
 // machines boot. On any other network, startMachines waits until every machine has an address.
-func (d deployment) startMachines(ctx context.Context) (*machine.Set, string, error) {
-	m := d.Machines
+func (r *run) startMachines(ctx context.Context) (facts string, err error) {
+	m := r.Machines
 	if m == nil {
-		return nil, "", nil
+		return "", nil
 	}
-	if !m.HasMachines(d.Store.State()) {
-		if !m.GeneratesSecrets() || d.Goal == node.UploadKeys {
-			return nil, "", nil
+	if !m.HasMachines(r.Store.State()) {
+		if !m.GeneratesSecrets() || r.Goal == node.UploadKeys {
+			return "", nil
 		}
-		err := m.WriteFacts(d.Store.State())
-		return nil, d.factsFile(), err
+		err := m.WriteFacts(r.Store.State())
+		return r.factsFile(), err
 	}
-	selected := d.selectMachines()
-	if !d.Goal.Activates() || selected != nil && len(selected) == 0 {
-		return nil, d.factsFile(), nil
+	selected := r.selectMachines()
+	if !r.Goal.Activates() || selected != nil && len(selected) == 0 {
+		return r.factsFile(), nil
 	}
-	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(machine.Booted(d.hive, d.nodes))})
-	starter := &machine.Starter{Manager: m, Fleet: d.Fleet, Store: d.Store, RunID: d.Record.ID(), Parallel: d.Parallel, BootTimeout: d.BootTimeout, Deferred: d.mustWaitForTurn}
-	set, err := d.startPlannedMachines(ctx, starter, selected)
-	if err != nil {
+	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(machine.Booted(r.hive, r.nodes))})
+	if err := r.startPlannedMachines(ctx, selected); err != nil {
 		if failure.KindOf(err) != failure.Declined { // the phase had ended before the question
-			d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Failed: true})
+			r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Failed: true})
 		}
-		return nil, "", err
+		return "", err
 	}
-	if !set.AssignsAddresses() {
-		err := set.AwaitAddresses()
-		if err == nil || d.KeepGoing && ctx.Err() == nil {
-			err = m.WriteFacts(d.Store.State()) // the facts leave out nodes without an address
+	if !r.machines.AssignsAddresses() {
+		err := r.machines.AwaitAddresses()
+		if err == nil || r.KeepGoing && ctx.Err() == nil {
+			err = m.WriteFacts(r.Store.State()) // the facts leave out nodes without an address
 		}
 		if err != nil {
-			set.AbandonWaits()
-			return set, "", err
+			r.machines.AbandonWaits()
+			return "", err
 		}
 	}
-	return set, d.factsFile(), nil
+	return r.factsFile(), nil
 }
 
 // factsFile returns the path of the facts file that nixbench writes, for the evaluation. It returns "" if the user has chosen
 // another facts file.
-func (d deployment) factsFile() string {
-	if d.Eval.Facts != "" {
+func (r *Deployer) factsFile() string {
+	if r.Eval.Facts != "" {
 		return ""
 	}
-	return d.Machines.FactsFile()
+	return r.Machines.FactsFile()
 }
 
 // startPlannedMachines makes the machine plan, asks the user to approve the plan if it stops running machines,
 // writes the plan to the state, and starts its changes.
-func (d deployment) startPlannedMachines(ctx context.Context, starter *machine.Starter, selected []nixeval.Node) (*machine.Set, error) {
-	changes, err := d.planMachines(ctx, d.Store.State(), selected, d.Recreate)
+func (r *run) startPlannedMachines(ctx context.Context, selected []nixeval.Node) error {
+	starter := &machine.Starter{Manager: r.Machines, Fleet: r.Fleet, Store: r.Store, RunID: r.RunID, Parallel: r.Parallel, BootTimeout: r.BootTimeout, Deferred: r.mustWaitForTurn}
+	changes, err := r.planMachines(ctx, selected)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err = d.checkRecreate(changes); err == nil {
-		err = starter.AskAndRecord(changes, d.Record, selected == nil)
+	if err = checkRecreate(r, changes); err == nil {
+		err = starter.AskAndRecord(changes, r.Record, selected == nil)
 	}
 	if err != nil {
 		changes.Close()
-		return nil, err
+		return err
 	}
-	return starter.Start(ctx, changes), nil
+	r.machines = starter.Start(ctx, changes)
+	return nil
 }
 
 // planMachines plans the changes of machines. If a change deletes data of the cluster, the text of its reason contains a warning
 // about the data.
-func (d *Deployer) planMachines(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*machine.OpenPlan, error) {
-	changes, err := d.Machines.MakePlan(ctx, recorded, selected, recreate)
+func (r *run) planMachines(ctx context.Context, selected []nixeval.Node) (*machine.OpenPlan, error) {
+	recorded := r.Store.State()
+	changes, err := r.Machines.MakePlan(ctx, recorded, selected, r.Recreate)
 	if err == nil {
-		addDataWarnings(d.Machines.Hive, changes.Changes, recorded)
+		addDataWarnings(r.hive, changes.Changes, recorded)
 	}
 	return changes, err
 }
 
 // selectMachines returns the nodes whose machines may change; nil means all machines. A node that cannot be
 // evaluated is left out, so that no machine is created for it.
-func (d deployment) selectMachines() []nixeval.Node {
-	selected := slices.DeleteFunc(machine.Booted(d.hive, d.nodes), func(n nixeval.Node) bool { return d.hive.Broken[n.Unit] != nil })
+func (r *run) selectMachines() []nixeval.Node {
+	selected := slices.DeleteFunc(machine.Booted(r.hive, r.nodes), func(n nixeval.Node) bool { return r.hive.Broken[n.Unit] != nil })
 	switch {
-	case len(d.hive.Broken) > 0 && !d.KeepGoing:
+	case len(r.hive.Broken) > 0 && !r.KeepGoing:
 		return []nixeval.Node{} // the evaluation reports the reason
-	case d.Partial || len(d.hive.Broken) > 0:
+	case r.Partial || len(r.hive.Broken) > 0:
 		return append([]nixeval.Node{}, selected...)
 	}
 	return nil
@@ -113,10 +114,10 @@ func (d deployment) selectMachines() []nixeval.Node {
 // mustWaitForTurn reports whether the change of a machine must wait for its node's turn in the rolling update. This is so if the
 // change restarts or recreates the machine of a deployed member. If the machines of all members changed at the start of the run,
 // the running cluster would be interrupted.
-func (d deployment) mustWaitForTurn(c changes.Change) bool {
-	recorded := d.Store.State()
-	return (c.Action == changes.Restart || c.Action == changes.Recreate) && d.Engines != nil &&
-		desiredMember(d.hive, c.Node) != nil && recorded.Nodes[c.Node].LastConfirmed != nil && !recorded.Unready(c.Node)
+func (r *run) mustWaitForTurn(c changes.Change) bool {
+	recorded := r.Store.State()
+	return (c.Action == changes.Restart || c.Action == changes.Recreate) && r.Engines != nil &&
+		desiredMember(r.hive, c.Node) != nil && recorded.Nodes[c.Node].LastConfirmed != nil && !recorded.Unready(c.Node)
 }
 
 // desiredMember returns the cluster member that the hive declares for a node, or nil.
@@ -131,11 +132,11 @@ func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
 
 // checkRecreate returns an error if the plan recreates the machine of a deployed member, but the goal of the run does not activate
 // systems now. Such a member would be removed from the cluster, and could join again only after its next boot.
-func (d deployment) checkRecreate(g *machine.OpenPlan) error {
+func checkRecreate(r *run, g *machine.OpenPlan) error {
 	for _, c := range g.Changes {
-		if c.Action == changes.Recreate && d.mustWaitForTurn(c) && !d.Goal.ActivatesNow() {
+		if c.Action == changes.Recreate && r.mustWaitForTurn(c) && !r.Goal.ActivatesNow() {
 			return &changes.PlanError{
-				Text: fmt.Sprintf("%s: apply %s cannot recreate its machine: as a member of a cluster it would be removed, and could join again only after its next boot", c.Node, d.Goal),
+				Text: fmt.Sprintf("%s: apply %s cannot recreate its machine: as a member of a cluster it would be removed, and could join again only after its next boot", c.Node, r.Goal),
 				Fix:  "use nixbench apply --recreate, which also switches the node",
 			}
 		}
@@ -163,24 +164,23 @@ func addDataWarnings(hive *nixeval.Hive, all []changes.Change, recorded *state.S
 	}
 }
 
-// changeMachine carries out the deferred change of a node's machine. Then it inspects the node again, and returns the node's
-// deployment.
-func (r *run) changeMachine(ctx context.Context, n plan.Node) (node.Task, error) {
+// changeMachine carries out the deferred change of a node's machine. Then it inspects the node again, and returns what the run does
+// to the node now.
+func (r *run) changeMachine(ctx context.Context, n plan.Node) plan.Node {
 	name := n.Node.Name
 	address := r.Store.State().Machines[name].Address
-	err := r.machines.DeferredTask(name).Execute(ctx, ctx)
-	if now := r.Store.State().Machines[name].Address; err == nil && now != address {
-		err = &machine.BootError{Node: name, Err: fmt.Errorf("its address changed from %s to %s, and no other node has the new address; run nixbench apply again", address, now)}
+	n.Err = r.machines.ExecuteDeferred(ctx, name)
+	if now := r.Store.State().Machines[name].Address; n.Err == nil && now != address {
+		n.Err = &machine.BootError{Node: name, Err: fmt.Errorf("its address changed from %s to %s, and no other node has the new address; run nixbench apply again", address, now)}
 	}
-	if err != nil {
-		return node.Task{}, err
+	if n.Err != nil {
+		return n
 	}
-	again := &preparation{inspected: make(chan struct{})}
-	again.observed, again.err = r.nodeChanger().Inspect(ctx, n.Node)
-	close(again.inspected)
-	r.machines.ClearDeferred(name)
-	next, t := r.newTask(ctx, n.Node, n.Closure, n.Built, again)
-	return t, next.Err
+	again := &preparation{}
+	again.observed, again.err = r.Inspect(ctx, n.Node)
+	next := r.decideNode(ctx, n.Node, n.Closure, n.Built, again)
+	next.AfterLogin, next.Transferred = n.AfterLogin, false
+	return next
 }
 
 // removeObsoleteMachines removes the machines of nodes that are no longer in the hive, and unused images and networks. It is
@@ -192,8 +192,71 @@ func (r *run) removeObsoleteMachines(ctx context.Context, cluster rollout.Cluste
 	}
 	// The engines are asked for their members with every goal, and also if they were asked before: only an
 	// engine can report whether a removed node is still a member.
-	if err := cluster.RemoveMembers(ctx, machine.RemovedNodes(obsolete), r.WithoutDrain, r.Drain); err != nil {
+	if err := cluster.RemoveMembers(ctx, machine.RemovedNodes(obsolete), r.WithoutDrain); err != nil {
 		return err
 	}
 	return r.machines.RemoveObsolete(ctx, r.Record, obsolete)
+}
+
+// MachinePreview is what apply would do with a node's machine.
+type MachinePreview struct {
+	Action     changes.Action `json:"action"`
+	Hypervisor string         `json:"hypervisor"`
+	Address    netip.Addr     `json:"address,omitzero"`
+	Why        string         `json:"why,omitempty"`
+}
+
+// machinePreviews is what apply would do with machines, except for those in run.actions.
+type machinePreviews struct {
+	removed  []Preview // nodes whose machines would be removed, in the order of the machine plan
+	obsolete []string  // the nodes in removed
+	facts    string    // path of the file with the facts as they would be after apply; "": the evaluator uses its own facts file
+}
+
+// isDown reports whether the machine does not run, or is not connected to its network. a is the action that the machine needs.
+func isDown(a changes.Action) bool {
+	return slices.Contains([]changes.Action{changes.Create, changes.Finish, changes.Start, changes.Resume, changes.Reconnect}, a)
+}
+
+// previewMachines returns what apply would do with machines, and sets r.actions. out.facts is a temporary file with the facts as
+// they would be after apply, but without host keys that do not exist yet. done removes this file; the caller calls it.
+func (r *run) previewMachines(ctx context.Context) (out machinePreviews, done func(), err error) {
+	done = func() {}
+	m, recorded := r.Machines, r.Store.State()
+	if m == nil || !m.HasMachines(recorded) {
+		return out, done, nil
+	}
+	selected := r.selectMachines()
+	if selected != nil && len(selected) == 0 {
+		return out, done, nil
+	}
+	machinePlan, err := r.planMachines(ctx, selected)
+	if err != nil {
+		return out, done, err
+	}
+	defer machinePlan.Close()
+	r.actions = map[string]*MachinePreview{}
+	for _, c := range machinePlan.Changes {
+		p := &MachinePreview{Action: c.Action, Hypervisor: c.Hypervisor, Address: c.Address, Why: c.Why}
+		if c.Action != changes.Remove {
+			r.actions[c.Node] = p
+			continue
+		}
+		out.removed = append(out.removed, Preview{Node: c.Node, Unit: c.Role, Action: plan.WouldRemove, Machine: p})
+		out.obsolete = append(out.obsolete, c.Node)
+	}
+	if !machinePlan.AssignsAddresses() || r.Eval.Facts != "" && r.Eval.Facts != m.Dir.Facts() {
+		return out, done, nil
+	}
+	for _, p := range machinePlan.Places {
+		machine := recorded.Machines[p.Node]
+		machine.MAC, machine.Address = p.MAC, p.Address
+		recorded.Machines[p.Node] = machine
+	}
+	data, err := m.EncodeFacts(recorded)
+	if err != nil {
+		return out, done, err
+	}
+	out.facts, done, err = writeFacts(data)
+	return out, done, err
 }

@@ -1,9 +1,7 @@
 package stages
 
 import (
-	"errors"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -13,11 +11,11 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
-	"github.com/nixbench/nixbench/deploy/machine/fake"
-	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -31,48 +29,10 @@ func (w *world) useEngine(e engine.Engine) {
 	}
 }
 
-// If a second machine of a node is removed, the node stays a member.
-func TestRemoveDuplicateMachine(t *testing.T) {
-	w := newWorld(t, map[string]int{"cp": 1, "w": 1})
-	e := &enginetest.Fake{}
-	w.useEngine(e)
-	w.must(w.apply())
-	e.Registered = map[string]engine.Status{"cp-1": {OneByOne: true}, "w-1": {}}
-	e.Calls = nil
-
-	second := fake.New()
-	w.extraHypervisors = map[string]*fake.Hypervisor{"second": second}
-	w.hive.Cluster.Hypervisors["second"] = nixeval.Hypervisor{URI: "fake://elsewhere/"}
-	spec, _ := w.h.Spec("demo-cp-1")
-	cluster := provider.Cluster{Name: "demo", ID: w.state().Cluster.ID}
-	net := provider.Network{Name: "net", Mode: provider.NAT, CIDR: netip.MustParsePrefix("10.0.0.0/24")}
-	if err := second.Prepare(t.Context(), cluster, provider.HostSetup{Network: net, Images: []provider.Image{spec.Image}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := second.Ensure(t.Context(), cluster, net, spec); err != nil {
-		t.Fatal(err)
-	}
-	results, err := w.apply()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"remove cp-1 on second: a second machine of this node"}, w.questions); diff != "" {
-		t.Error(diff)
-	}
-	if second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].LastConfirmed == nil {
-		t.Errorf("remaining: %q on the second hypervisor, %q on the first", second.Objects(), w.h.Objects())
-	}
-	if slices.Contains(e.Calls, "drain for removal cp-1") {
-		t.Errorf("the running node was removed from the cluster: %q", e.Calls)
-	}
-	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 unchanged"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // Nodes are removed from the cluster before their machines, and the engine runs no commands on them. Before
 // the first is removed, a failure uncordons all of them.
 func TestRemoveDestroyedMembers(t *testing.T) {
+	t.Parallel()
 	part := func(name string, nodes ...string) nixeval.Unit {
 		return nixeval.Unit{Name: name, Nodes: nodes, Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: "sulky", Role: name}}}
 	}
@@ -101,8 +61,8 @@ func TestRemoveDestroyedMembers(t *testing.T) {
 				asked = append(asked, m.Node)
 			}
 			return e
-		}}, Fleet: &fleet.Fleet{}}
-		err := d.removeDestroyedMembers(t.Context(), &machine.DestroyPlan{Removals: []machine.Removal{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
+		}}, Changer: node.Changer{Fleet: &fleet.Fleet{}}}
+		err := d.removeDestroyedMembers(t.Context(), &machine.DestroyPlan{Removals: []machine.Removal{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, Options{Options: plan.Options{WithoutDrain: c.withoutDrain}})
 		if i := slices.IndexFunc(e.Calls, func(s string) bool { return strings.HasPrefix(s, "uncordon") }); i >= 0 {
 			slices.Sort(e.Calls[i:]) // they are uncordoned at the same time
 		}
@@ -121,6 +81,7 @@ func TestRemoveDestroyedMembers(t *testing.T) {
 // Destroying all machines of nixbench removes members from the cluster if others remain on machines of their
 // own.
 func TestDestroyInRunningCluster(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		deployed bool
 		want     []string
@@ -149,6 +110,7 @@ func TestDestroyInRunningCluster(t *testing.T) {
 // With every goal, members are removed from the cluster before their machines. If the engine does not answer,
 // no machine is removed.
 func TestScaleDown(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		goal         node.Goal
 		silent       bool
@@ -175,8 +137,7 @@ func TestScaleDown(t *testing.T) {
 		w.scale(map[string]int{"cp": 1})
 		w.useEngine(e)
 		_, err := w.apply(func(o *Options) { o.Goal, o.WithoutDrain = c.goal, c.withoutDrain })
-		var unavailable *rollout.ClusterUnavailableError
-		if errors.As(err, &unavailable) == c.gone || c.gone && err != nil {
+		if (failure.KindOf(err) == failure.Cluster) == c.gone || c.gone && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		calls := slices.DeleteFunc(e.MemberCalls(), func(s string) bool { return strings.HasPrefix(s, "admit") })
@@ -192,6 +153,7 @@ func TestScaleDown(t *testing.T) {
 // Nodes that are removed are drained before the configuration of another node changes, and removed at the end. If the
 // drain or a change fails, they stay members that accept work.
 func TestRemovedNodesAreDrainedFirst(t *testing.T) {
+	t.Parallel()
 	drained := []string{"drain for removal w-2", "drain for removal w-3"}
 	for name, c := range map[string]struct {
 		prepare func(*world, *enginetest.Fake)

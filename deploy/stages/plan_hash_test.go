@@ -9,6 +9,7 @@ import (
 
 // A change of another file in a flake, which changes the store path of its source, does not change the options of a node.
 func TestHashDeploymentInFlake(t *testing.T) {
+	t.Parallel()
 	hash := func(source, key, image string) string {
 		text := func(s string) *string { return &s }
 		path := "/nix/store/" + strings.Repeat(source, 32) + "-source/"

@@ -1,6 +1,7 @@
 package stages
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
@@ -23,6 +25,7 @@ import (
 
 // Apply changes the members in the order that the plan shows, with the systems of the plan: it does not evaluate them again.
 func TestApplyExecutesPlan(t *testing.T) {
+	t.Parallel()
 	w, _ := newRunningCluster(t, 2, 3)
 	w.revision++
 	two, _ := selection.ParseShare("2")
@@ -36,7 +39,7 @@ func TestApplyExecutesPlan(t *testing.T) {
 	planned := 0
 	_, err := w.session(t.Context(), "apply", func(d *Deployer) error {
 		var err error
-		if made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{MaxUnavailable: two}}); err != nil {
+		if made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, Options{Options: plan.Options{MaxUnavailable: two}}); err != nil {
 			return err
 		}
 		planned = evaluations()
@@ -63,7 +66,7 @@ func TestApplyExecutesPlan(t *testing.T) {
 	}
 	// The plan is executed. Nodes without a change have no wave.
 	if _, err := w.session(t.Context(), "plan", func(d *Deployer) error {
-		made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
+		made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, Options{Options: plan.Options{WithoutKeys: true}})
 		return err
 	}); err != nil || made.Nodes[0].Action != plan.WouldNothing || made.Nodes[0].Wave != 0 {
 		t.Errorf("after apply: %+v, %v", made.Nodes, err)
@@ -72,12 +75,13 @@ func TestApplyExecutesPlan(t *testing.T) {
 
 // A plan says if the cluster does not answer, because changes of the cluster may be missing then.
 func TestPlanOfUnknownCluster(t *testing.T) {
+	t.Parallel()
 	w, e := newRunningCluster(t, 1, 1)
 	for _, refuse := range []string{"", "members"} {
 		e.Refuse, e.Stopped = refuse, map[string]string{"cp-1": "d.service"}
 		var made Plan
 		if _, err := w.session(t.Context(), "plan", func(d *Deployer) (err error) {
-			made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
+			made, err = d.Preview(t.Context(), w.hive, w.hive.Nodes, Options{Options: plan.Options{WithoutKeys: true}})
 			return err
 		}); err != nil {
 			t.Fatal(err)
@@ -94,9 +98,10 @@ func TestPlanOfUnknownCluster(t *testing.T) {
 
 // A plan whose machines do not exist yet is evaluated without their host keys, so apply evaluates again with all facts.
 func TestApplyEvaluatesWithNewFacts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, map[string]int{"w": 1})
 	_, err := w.session(t.Context(), "apply", func(d *Deployer) error {
-		made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
+		made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, Options{Options: plan.Options{WithoutKeys: true}})
 		if err != nil {
 			return err
 		}
@@ -115,10 +120,11 @@ func TestApplyEvaluatesWithNewFacts(t *testing.T) {
 
 // If the hive changes after it was compared with a plan file, such as during the question about machines, apply deploys no system.
 func TestHiveChangesWhilePlanIsExecuted(t *testing.T) {
+	t.Parallel()
 	for _, changes := range []bool{false, true} {
 		w := newWorld(t, map[string]int{"w": 2})
 		results, err := w.session(t.Context(), "apply", func(d *Deployer) error {
-			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
+			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, Options{Options: plan.Options{WithoutKeys: true}})
 			if err != nil {
 				return err
 			}
@@ -152,6 +158,7 @@ func TestHiveChangesWhilePlanIsExecuted(t *testing.T) {
 }
 
 func TestComparePlans(t *testing.T) {
+	t.Parallel()
 	preview := func(name string, change func(*Preview)) Preview {
 		p := Preview{Node: name, Action: plan.WouldSwitch, From: "/old", To: "/new", Drv: "/new.drv", Generation: 3, Profile: "/old",
 			Machine: &MachinePreview{Action: changes.Keep}, Keys: &KeysPreview{Upload: []string{"a"}}}
@@ -160,7 +167,7 @@ func TestComparePlans(t *testing.T) {
 	}
 	same := func(*Preview) {}
 	saved := func(nodes ...Preview) SavedPlan {
-		s := SavedPlan{Cluster: "demo", Hive: "/hive.nix", Source: "1", Deployments: map[string]string{}, Nodes: nodes}
+		s := SavedPlan{Cluster: "demo", Hive: "/hive.nix", Deployments: map[string]string{}, Nodes: nodes}
 		for _, n := range nodes {
 			s.Deployments[n.Node] = "options"
 		}
@@ -185,10 +192,13 @@ func TestComparePlans(t *testing.T) {
 		"another generation": {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Generation = 5 })), []string{"a: its profile has generation 5 now, when the plan was made 3"}},
 		"node changed":       {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.From = "/hand" })), []string{"a: it runs another system now: /hand, when the plan was made /old"}},
 		"more keys": {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Keys = &KeysPreview{Upload: []string{"a", "b"}, Remove: []string{"/run/keys/c"}} })),
-			[]string{"a: more keys differ now: b, /run/keys/c"}},
+			[]string{"a: it would also change now: key b", "a: it would also change now: key /run/keys/c"}},
+		"key uploaded": {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Keys = &KeysPreview{Adjust: []string{"a"}} })), nil},
+		"content of a key": {saved(preview("a", func(p *Preview) { p.Keys = &KeysPreview{Adjust: []string{"a"}} })), saved(preview("a", same)),
+			[]string{"a: it would also change now: key a"}},
 		"version": {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Version = &engine.Change{From: "1", To: "2"} })),
-			[]string{"a: its cluster would go from version 1 to 2 now"}},
-		"labels":           {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Adjust = []string{"label x=1"} })), []string{"a: its cluster member would change more: label x=1"}},
+			[]string{"a: it would also change now: version 1 to 2"}},
+		"labels":           {saved(preview("a", same)), saved(preview("a", func(p *Preview) { p.Adjust = []string{"label x=1"} })), []string{"a: it would also change now: label x=1"}},
 		"machine":          {saved(preview("a", same)), saved(preview("a", withMachine(changes.Recreate))), []string{"a: its machine: planned keep, now recreate"}},
 		"removal":          {saved(preview("a", same)), saved(preview("a", same), Preview{Node: "b", Action: plan.WouldRemove}), []string{"b: its machine would be removed now"}},
 		"new node":         {saved(preview("a", same)), saved(preview("a", same), preview("b", same)), []string{"b: the plan does not contain the node"}},
@@ -199,8 +209,8 @@ func TestComparePlans(t *testing.T) {
 		}
 	}
 	changed := saved(preview("a", same))
-	changed.Deployments["a"], changed.Source = "other options", "2"
-	want := []string{"the source of the hive has changed: /hive.nix", "a: its options in the hive have changed: deployment, its role, or cluster"}
+	changed.Deployments["a"] = "other options"
+	want := []string{"a: its options in the hive have changed: deployment, its role, or cluster"}
 	if diff := cmp.Diff(want, saved(preview("a", same)).CompareWith(changed)); diff != "" {
 		t.Error(diff)
 	}
@@ -211,6 +221,7 @@ func TestComparePlans(t *testing.T) {
 
 // A plan file contains the whole plan, and only its owner can read it.
 func TestPlanFile(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "a.plan")
 	want := SavedPlan{Version: planVersion, Hive: "/hive.nix", Cluster: "demo", Made: time.Date(2026, 11, 23, 1, 2, 3, 0, time.UTC),
 		Arguments: PlanArguments{On: []string{"a"}, Sets: []string{"x=1"}, NoKeys: true}, Deployments: map[string]string{"a": "1"},
@@ -243,8 +254,8 @@ func TestPlanFile(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ old, new, key string }{
 		"changed":                {`"noKeys": true`, `"noKeys": false`, "key"},
-		"a field more":           {`"arguments"`, `"ARGUMENTS": {"noKeys": false}, "arguments"`, "key"},
-		"no MAC":                 {`"mac"`, `"revision": "x", "source"`, "key"},
+		"a field more":           {`"deployments"`, `"ARGUMENTS": {"noKeys": false}, "deployments"`, "key"},
+		"no MAC":                 {`"mac"`, `"revision"`, "key"},
 		"another state":          {"", "", "other"},
 		"a state without a plan": {"", "", ""},
 	} {
@@ -289,6 +300,7 @@ func FuzzReadPlan(f *testing.F) {
 
 // A plan can be made while apply asks about machines. Apply then uses its systems.
 func TestPlanInQuestion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, map[string]int{"w": 3})
 	w.must(w.apply())
 	w.scale(map[string]int{"w": 2})
@@ -299,7 +311,7 @@ func TestPlanInQuestion(t *testing.T) {
 		o := Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}}, BootTimeout: 10 * time.Second, Plan: &Plan{}}
 		ask := d.Machines.Ask
 		d.Machines.Ask = func(changes []changes.Change) error {
-			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, d.Store.State(), Options{Options: plan.Options{WithoutKeys: true}})
+			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, Options{Options: plan.Options{WithoutKeys: true}})
 			if err != nil {
 				return err
 			}
@@ -321,5 +333,28 @@ func TestPlanInQuestion(t *testing.T) {
 	defer w.mu.Unlock()
 	if len(w.questions) != 1 || len(w.facts) > before+2 {
 		t.Errorf("questions %q, %d evaluations", w.questions, len(w.facts)-before)
+	}
+}
+
+// A plan that is cancelled after the build returns an error.
+func TestCancelledPlan(t *testing.T) {
+	t.Parallel()
+	for _, nodes := range []int{1, 2} {
+		w, _ := newRunningCluster(t, 1, nodes)
+		w.revision++
+		ctx, cancel := context.WithCancelCause(t.Context())
+		w.onEvent = func(e event.Event) {
+			if e.Kind == event.PhaseStart && e.Phase == event.Check {
+				time.Sleep(300 * time.Millisecond) // until the nodes are inspected
+				cancel(errors.New("interrupted"))
+			}
+		}
+		_, err := w.session(t.Context(), "plan", func(d *Deployer) error {
+			_, err := d.Preview(ctx, w.hive, w.hive.Nodes, Options{})
+			return err
+		})
+		if err == nil || !strings.Contains(err.Error(), "interrupted") {
+			t.Errorf("%d: %v", nodes, err)
+		}
 	}
 }

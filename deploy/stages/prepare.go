@@ -6,6 +6,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -16,7 +17,7 @@ import (
 // to it.
 type preparation struct {
 	inspected chan struct{}
-	observed  activate.Node // valid, as err, once inspected is closed
+	observed  activate.Node // valid, as err, once inspected is closed; empty if the machine does not run
 	err       error
 	ready     chan struct{}
 	copied    string // the system that was copied; valid once ready is closed
@@ -24,6 +25,7 @@ type preparation struct {
 
 // preparations are the preparations of all nodes of a run.
 type preparations struct {
+	*run
 	byNode     map[string]*preparation
 	stopCopies func()
 	running    sync.WaitGroup
@@ -35,7 +37,7 @@ type preparations struct {
 // in /run protects them until the next boot. If a copy fails, the deployment of the node copies again, and reports the error.
 func (r *run) prepareNodes(ctx context.Context) *preparations {
 	copyCtx, stopCopies := context.WithCancel(ctx)
-	all := &preparations{byNode: map[string]*preparation{}, stopCopies: stopCopies}
+	all := &preparations{run: r, byNode: map[string]*preparation{}, stopCopies: stopCopies}
 	inspections := rollout.NewSlots(r.Parallel)
 	for _, n := range r.nodes {
 		p := &preparation{inspected: make(chan struct{}), ready: make(chan struct{})}
@@ -43,12 +45,12 @@ func (r *run) prepareNodes(ctx context.Context) *preparations {
 		all.running.Go(func() {
 			defer close(p.ready)
 			p.err = failure.Recover(func() (err error) {
-				p.observed, err = r.inspectWhenReady(ctx, n, inspections)
+				p.observed, err = all.inspectWhenReady(ctx, n, inspections)
 				return err
 			})
 			close(p.inspected)
-			if p.err == nil {
-				_ = failure.Recover(func() error { p.copied = r.copySystem(copyCtx, n, p); return nil })
+			if p.err == nil && !r.preview {
+				_ = failure.Recover(func() error { p.copied = all.copySystem(copyCtx, n, p); return nil })
 			}
 		})
 	}
@@ -56,42 +58,45 @@ func (r *run) prepareNodes(ctx context.Context) *preparations {
 }
 
 // inspectWhenReady waits until the node's machine is ready, and inspects the node. If only keys are uploaded, it only connects to
-// the node.
-func (r *run) inspectWhenReady(ctx context.Context, n nixeval.Node, slots rollout.Slots) (activate.Node, error) {
-	if ready := r.machines.ReadyChannel(n.Name); ready != nil {
-		select {
-		case <-ready:
-		case <-ctx.Done():
-		}
-	}
+// the node. If a plan is made, it does nothing for a node whose machine does not run.
+func (l *preparations) inspectWhenReady(ctx context.Context, n nixeval.Node, slots rollout.Slots) (activate.Node, error) {
+	ready := l.machines.WaitReady(ctx, n.Name)
 	defer slots.Enter()()
 	if ctx.Err() != nil { // the run was cancelled before the inspection started
 		return activate.Node{}, context.Cause(ctx)
 	}
-	if err := r.machines.WaitReady(n.Name); err != nil {
-		return activate.Node{}, err
+	if ready != nil {
+		return activate.Node{}, ready
 	}
 	switch {
-	case r.Goal == node.UploadKeys: // does not depend on the node's systems
-		return activate.Node{}, r.nodeChanger().Connect(ctx, n)
-	case r.mayHaveEngine():
-		return r.nodeChanger().Inspect(ctx, n)
+	case l.preview && isDown(l.machineAction(n.Name)):
+		return activate.Node{}, nil
+	case l.preview: // does not wait for a reboot that an earlier run has requested
+		h, err := l.Fleet.Host(ctx, n)
+		if err != nil {
+			return activate.Node{}, err
+		}
+		return node.Inspect(ctx, l.Activator, n.Name, h)
+	case l.Goal == node.UploadKeys: // does not depend on the node's systems
+		return l.InspectWith(ctx, n, nil)
+	case l.mayHaveEngine():
+		return l.Inspect(ctx, n)
 	}
-	return r.nodeChanger().InspectSystems(ctx, n)
+	return l.InspectWith(ctx, n, l.Activator.InspectSystems)
 }
 
 // mayHaveEngine reports whether an engine may check the health of the nodes after the run. Such a check compares the failed
 // systemd units after the run with those in the inspection.
-func (d deployment) mayHaveEngine() bool {
-	if len(d.hive.Broken) > 0 {
+func (l *preparations) mayHaveEngine() bool {
+	if len(l.hive.Broken) > 0 {
 		return true
 	}
-	for _, u := range d.hive.Units {
+	for _, u := range l.hive.Units {
 		if u.Deployment.Engine != nil {
 			return true
 		}
 	}
-	for _, n := range d.Store.State().Nodes {
+	for _, n := range l.Store.State().Nodes {
 		if n.Engine != "" {
 			return true
 		}
@@ -101,17 +106,17 @@ func (d deployment) mayHaveEngine() bool {
 
 // copySystem waits until the system of an inspected node is built, copies the system to the node, and returns its path. It returns
 // an empty string if no copy is needed or the copy fails.
-func (r *run) copySystem(ctx context.Context, n nixeval.Node, p *preparation) string {
-	c, evaluated := r.systems.waitEvaluated(ctx, n.Unit)
-	if !evaluated || r.systems.buildsOnTarget(n.Unit) {
+func (l *preparations) copySystem(ctx context.Context, n nixeval.Node, p *preparation) string {
+	c, evaluated := l.systems.waitEvaluated(ctx, n.Unit)
+	if !evaluated || l.systems.buildsOnTarget(n.Unit) {
 		return ""
 	}
-	decided, err := r.decide(n, c, true, p)
-	if err != nil || !decided.Copy || !r.systems.waitBuilt(ctx, n.Unit) {
+	decided := l.observeNode(n, c, true, p)
+	if !decided.Copy || !l.systems.waitBuilt(ctx, n.Unit) {
 		return ""
 	}
-	defer r.slots.Enter()()
-	if ctx.Err() != nil || r.nodeChanger().Transfer(ctx, node.Task{Node: n, Closure: c}, r.nodeOptions()) != nil {
+	defer l.slots.Enter()()
+	if ctx.Err() != nil || l.Transfer(ctx, decided.Task, l.Options.Options.Options) != nil {
 		return ""
 	}
 	return c.Out
@@ -156,4 +161,55 @@ func (l *preparations) wasRecreated(node string, recorded *state.State) bool {
 	}
 	<-p.inspected
 	return p.err == nil && !l.report(node).Deployed
+}
+
+// hasDeployedMember reports whether a node that was deployed before this run is a cluster member according to the hive or the
+// state. It first waits until the nodes that were deployed before have been inspected, so that for each of them either a
+// connection or an error exists.
+func (l *preparations) hasDeployedMember(ctx context.Context) bool {
+	recorded := l.Store.State()
+	deployed := false
+	for _, n := range l.hive.Nodes {
+		u := l.hive.Unit(n.Unit)
+		p, confirmed := l.byNode[n.Name], recorded.Nodes[n.Name].LastConfirmed != nil
+		if (u == nil || u.Deployment.Engine == nil) && recorded.Nodes[n.Name].Engine == "" {
+			continue
+		}
+		if p != nil && (confirmed || l.machines.IsKept(n.Name)) {
+			select {
+			case <-p.inspected:
+			case <-ctx.Done():
+			}
+		}
+		deployed = deployed || confirmed || l.report(n.Name).Deployed
+	}
+	return deployed
+}
+
+// waitForPreviousRuns waits for activations that still run on members although the nixbench that had started them was
+// killed. Such an activation may stop the engine's services, so that the engine would not answer this run.
+func (l *preparations) waitForPreviousRuns(ctx context.Context) {
+	var busy []nixeval.Node
+	for _, n := range l.nodes {
+		p := l.byNode[n.Name]
+		if _, built := l.systems.closureOf(n.Unit); !built || l.hive.Unit(n.Unit).Deployment.Engine == nil || !isClosed(p.inspected) { // a new node has no earlier run
+			continue
+		}
+		if p.err == nil && p.observed.Last != nil && p.observed.Last.Alive {
+			busy = append(busy, n)
+		}
+	}
+	fleet.EachReady(ctx, busy, l.ready(), l.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		l.Send.NoteOn(n.Name, "waits for an earlier run that is still active on it")
+		h, err := l.Fleet.Host(ctx, n)
+		if err == nil {
+			c, _ := l.systems.closureOf(n.Unit)
+			_, err = l.Activator.FinishPrevious(ctx, n.Name, h, c.Out)
+		}
+		if err == nil { // an error is ignored, because the deployment of the node will report it
+			p := l.byNode[n.Name]
+			p.observed, p.err = l.Inspect(ctx, n)
+		}
+		return struct{}{}, nil
+	})
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -15,14 +15,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/plan"
-	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets"
-	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -44,7 +42,6 @@ type Preview struct {
 	Reboot  *bool                `json:"reboot,omitempty"`  // whether the node needs a reboot to run another kernel; nil: unknown
 	Diff    *packages.SystemDiff `json:"diff,omitempty"`    // nil: the system is the same, or unknown
 	Keys    *KeysPreview         `json:"keys,omitempty"`    // nil: not requested
-	Units   *UnitsPreview        `json:"units,omitempty"`   // nil: not requested
 	// Version is nil if the cluster keeps its version or does not answer.
 	Version *engine.Change `json:"version,omitempty"`
 	// Machine is nil if nixbench does not manage the node's machine.
@@ -75,15 +72,6 @@ type KeysPreview struct {
 	Restart []string `json:"restart"`
 }
 
-// UnitsPreview is what `switch-to-configuration dry-activate` reports about systemd units.
-type UnitsPreview struct {
-	Stop    []string `json:"stop"`
-	Restart []string `json:"restart"`
-	Reload  []string `json:"reload"`
-	Start   []string `json:"start"`
-	Skip    []string `json:"skip"` // systemd units that change, but are not restarted by the switch
-}
-
 // Plan is what apply would do. [Deployer.Preview] makes it, and [Deployer.Apply] executes it if Options.Plan is set.
 type Plan struct {
 	Nodes    []Preview
@@ -97,84 +85,104 @@ type Plan struct {
 	Made time.Time
 }
 
-// previewer contains the values of one call of Preview.
-type previewer struct {
-	deployment
-	recorded *state.State
-	diffs    *diffs
-}
-
-// Preview returns what Apply would do with each node, with the goal switch. It builds the systems on this computer. It writes
-// nothing to the nodes, except if o.Units asks for the changes of systemd units: then it copies the closures to the nodes.
-func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o Options) (Plan, error) {
+// Preview returns what Apply would do with each node, with the goal switch. It builds the systems on this computer, and is the same
+// walk as that of Apply, but changes no machine and no state, and writes nothing to the nodes.
+func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) (Plan, error) {
 	o.Options.Options, o.Plan = node.Options{Goal: node.Switch}, nil
-	r := previewer{deployment: deployment{d, o, hive, nodes}, recorded: recorded, diffs: newDiffs(d.Copier)}
-	machines, done, err := r.planMachines(ctx)
+	r := d.newRun(hive, nodes, o)
+	r.preview = true
+	machines, done, err := r.previewMachines(ctx)
 	defer done()
 	if err != nil {
 		return Plan{}, err
 	}
-	var observed map[string]fleet.Outcome[activate.Node]
-	var versions map[string]engine.Change
-	var refused error
-	var observing sync.WaitGroup
-	observing.Go(func() { observed, versions, refused = r.observe(ctx, machines) })
+	prepared := r.prepareNodes(ctx)
+	defer prepared.stop()
 	eval := d.Eval.WithFacts(machines.facts)
-	facts := readFacts(eval)
-	closures, buildErr := newSystems(r.deployment).build(ctx, eval)
-	observing.Wait()
+	out := Plan{facts: readFacts(eval)}
+	buildErr := r.systems.build(ctx, eval)
 	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
 		return Plan{}, buildErr
 	}
+	out.closures = r.systems.closures()
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(nodes)})
-	results := fleet.Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
-		c, built := closures[n.Unit]
-		observation := plan.Observation{
-			Node: n, Deployment: hive.Unit(n.Unit).Deployment, Observed: observed[n.Name].Value, Err: observed[n.Name].Err,
-			Closure: c, Built: built, Recorded: recorded.Nodes[n.Name],
+	versions, refused := r.askVersions(ctx, prepared)
+	cluster, clusterErr := r.observeCluster(ctx, prepared)
+	out.Unknown = cluster.Unknown
+	p := r.decidePlan(ctx, nodes, machines.obsolete, cluster, prepared)
+	describe := describer{r, newDiffs(d.Copier)}
+	decided := map[string]plan.Node{}
+	for _, n := range p.Nodes {
+		decided[n.Node.Name] = n
+	}
+	for _, n := range fleet.Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
+		return describe.node(ctx, decided[n.Name]), nil
+	}) {
+		if n.Err != nil { // the run was cancelled, so the details of the node are unknown
+			one := decided[n.Node.Name]
+			n.Value = Preview{Node: n.Node.Name, Unit: n.Node.Unit, Action: one.Action, plan: one}
 		}
-		if m := machines.byNode[n.Name]; m != nil {
-			observation.Machine = m.Action
-		}
-		p := r.describeNode(ctx, plan.DecideNode(observation, o.Options))
-		p.Machine = machines.byNode[n.Name]
-		if v, ok := versions[n.Name]; ok {
-			p.Version = &v
-		}
-		return p, nil
-	})
-	out := make([]Preview, len(results))
-	errs := []error{buildErr, refused}
+		out.Nodes = append(out.Nodes, n.Value)
+		err = errors.Join(err, n.Err, n.Value.err)
+	}
 	changed := 0
-	for i, res := range results {
-		out[i] = res.Value
-		errs = append(errs, res.Err, res.Value.err)
-		if slices.Contains([]string{plan.WouldKeys, plan.WouldDefault, plan.WouldSwitch, plan.WouldFirst}, res.Value.Action) {
+	adjust := map[string][]string{}
+	if cluster.Unknown == nil && cluster.Running() {
+		adjust = cluster.PreviewAdjustments(ctx, slices.Collect(maps.Keys(decided)))
+	}
+	for i := range out.Nodes {
+		n := &out.Nodes[i]
+		n.Machine, n.Adjust = r.actions[n.Node], adjust[n.Node]
+		if v, ok := versions[n.Node]; ok {
+			n.Version = &v
+		}
+		if slices.Contains([]string{plan.WouldKeys, plan.WouldDefault, plan.WouldSwitch, plan.WouldFirst}, n.Action) {
 			changed++
 		}
 	}
-	unknown, adjustErr := r.addAdjustments(ctx, out)
-	out = append(out, machines.removed...)
-	errs = append(errs, adjustErr, r.addOrder(ctx, observed, out, machines.obsolete))
-	err = errors.Join(errs...)
+	out.Nodes = append(out.Nodes, machines.removed...)
+	err = errors.Join(buildErr, refused, err, clusterErr, addOrder(ctx, out.Nodes, p, cluster))
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: describePreview(len(machines.removed), changed, len(nodes))})
-	return Plan{Nodes: out, Unknown: unknown, closures: closures, facts: facts}, err
+	return out, err
 }
 
-// observe inspects the nodes whose machines run. It also asks the engines which versions of their software the deployment would
-// change.
-func (r previewer) observe(ctx context.Context, machines machinePreviews) (observed map[string]fleet.Outcome[activate.Node], versions map[string]engine.Change, refused error) {
-	running := slices.DeleteFunc(slices.Clone(r.nodes), func(n nixeval.Node) bool { return machines.isDown(n.Name) })
-	observed = map[string]fleet.Outcome[activate.Node]{}
-	answers := false
-	for _, l := range inspect.Nodes(ctx, r.Fleet, running, r.Parallel, nil) {
-		observed[l.Node.Name] = l
-		answers = answers || l.Err == nil
+// addOrder completes the preview of each node that would change: its wave, whether it would be drained, and what the drain would
+// delete.
+func addOrder(ctx context.Context, previews []Preview, p plan.Plan, cluster rollout.Cluster) error {
+	byName := map[string]*Preview{}
+	for i := range previews {
+		byName[previews[i].Node] = &previews[i]
 	}
-	if answers {
-		versions, refused = rollout.VersionChanges(ctx, r.Engines, r.Fleet, r.hive, r.nodes)
+	number := 0
+	for _, wave := range p.Waves {
+		wave = slices.DeleteFunc(slices.Clone(wave), func(n plan.Node) bool { return !byName[n.Node.Name].isInWave() })
+		if len(wave) > 0 {
+			number++
+		}
+		for _, n := range wave {
+			m, isMember := cluster.Members[n.Node.Name]
+			shown := byName[n.Node.Name]
+			shown.Wave, shown.Drained = number, n.Drain && isMember && !m.Unreachable
+		}
 	}
-	return observed, versions, refused
+	checks, err := cluster.CheckDrains(ctx, p.Drains)
+	for name, check := range checks {
+		byName[name].Drain = &check
+	}
+	return err
+}
+
+// isInWave reports whether apply would change the node in one of its waves.
+func (p Preview) isInWave() bool {
+	return slices.Contains([]string{plan.WouldKeys, plan.WouldDefault, plan.WouldSwitch, plan.WouldFirst, plan.NotRunning}, p.Action) || p.plan.Restarts()
+}
+
+// Changes reports whether Apply would change a node, a machine or a member of the cluster.
+func (p Plan) Changes() bool {
+	return slices.ContainsFunc(p.Nodes, func(n Preview) bool {
+		machineChanges := n.Machine != nil && n.Machine.Action != changes.Keep
+		return n.Action != plan.WouldNothing || machineChanges || n.Version != nil || len(n.Adjust) > 0
+	})
 }
 
 // describePreview returns a text with the number of nodes that would be removed, and the number that would be changed.
@@ -186,13 +194,19 @@ func describePreview(removed, changed, nodes int) string {
 	return text
 }
 
-// describeNode returns what apply would do with one node.
-func (r previewer) describeNode(ctx context.Context, n plan.Node) Preview {
+// describer finds out the details of what apply would do with nodes.
+type describer struct {
+	*run
+	diffs *diffs
+}
+
+// node returns what apply would do with one node.
+func (r describer) node(ctx context.Context, n plan.Node) Preview {
 	p := Preview{
 		Node: n.Node.Name, Unit: n.Node.Unit, From: n.Observed.Current, To: n.Closure.Out, Drv: n.Closure.Drv,
 		Generation: n.Observed.Generation, Profile: n.Observed.Profile, Action: n.Action, plan: n, err: n.Err,
 	}
-	if n.Err == nil && n.Built && n.Observation.Err == nil && !isDown(n.Observation.Machine) {
+	if n.Err == nil && n.Built && n.Observation.Err == nil && !isDown(n.Machine) {
 		p.err = node.AddCause(ctx, r.Fleet, p.Node, r.addDetails(ctx, &p))
 	}
 	if p.err != nil {
@@ -203,30 +217,30 @@ func (r previewer) describeNode(ctx context.Context, n plan.Node) Preview {
 
 // addDetails adds details to the preview p of a node: the paths to copy, the packages that change, whether a reboot is needed, and
 // the changes of keys and systemd units.
-func (r previewer) addDetails(ctx context.Context, p *Preview) error {
-	c, dep, recorded, observed := p.plan.Closure, p.plan.Deployment, p.plan.Recorded, p.plan.Observed
+func (r describer) addDetails(ctx context.Context, p *Preview) error {
+	system, recorded, observed := p.plan.Closure.Out, p.plan.Recorded, p.plan.Observed
 	h, err := r.Fleet.Host(ctx, p.plan.Node)
 	if err != nil {
 		return err
 	}
-	isLocal := durable.Exists(c.Out) // otherwise the node builds the system
+	isLocal := durable.Exists(system) // otherwise the node builds the system
 	switch {
 	case p.Action == plan.WouldNothing:
 		p.Copy = &CopyPreview{}
 	case isLocal:
-		missing, bytes, err := r.Copier.Missing(ctx, p.Node, h, []string{c.Out})
+		missing, bytes, err := r.Copier.Missing(ctx, p.Node, h, []string{system})
 		if err != nil {
 			return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
 		}
 		p.Copy = &CopyPreview{Paths: len(missing), Bytes: bytes}
 		if p.Diff, err = r.diffs.compare(ctx, p.Node, h, p.From, p.To); err != nil { // apply does not need the difference
-			r.Send.Send(event.Event{Kind: event.Message, Level: "warning", Node: p.Node, Time: time.Now(), Text: "the packages that change are unknown: " + err.Error()})
+			r.Send.WarnOn(p.Node, "the packages that change are unknown: %v", err)
 		}
 	}
 	if isLocal || p.Action == plan.WouldNothing {
 		desired := observed.ProfileKernel
 		if p.Action != plan.WouldNothing {
-			desired = kernelOf(c.Out)
+			desired = kernelOf(system)
 		}
 		none, booted := activate.Kernel{}, observed.BootedKernel
 		needed := booted != none && desired != none && desired != booted
@@ -234,23 +248,17 @@ func (r previewer) addDetails(ctx context.Context, p *Preview) error {
 	}
 	// If the node runs the last confirmed system and the hive has no keys for the node, there are no keys to
 	// remove.
-	if runsConfirmed := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == observed.Current; p.plan.Keys == plan.ReplaceKeys && (len(dep.Keys) > 0 || !runsConfirmed) {
-		if err := r.addKeys(ctx, p, h, dep); err != nil {
+	runsConfirmed := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == observed.Current
+	if keys := p.plan.KeySet; keys != nil && (len(keys.Keys) > 0 || !runsConfirmed) {
+		if err := r.addKeys(ctx, p, h, *keys); err != nil {
 			return &fleet.NodeError{Node: p.Node, Step: event.Keys, Err: err}
 		}
-	}
-	if r.Units && isLocal && (p.Action == plan.WouldSwitch || p.Action == plan.WouldFirst) {
-		return r.addUnits(ctx, p, h, c)
 	}
 	return nil
 }
 
 // addKeys adds to the preview of a node which keys would change. It compares the hive's keys with those on the node.
-func (r previewer) addKeys(ctx context.Context, p *Preview, h secrets.Host, dep nixeval.Deployment) error {
-	set, err := r.Uploader.Load(ctx, p.Node, dep, secrets.All)
-	if err != nil {
-		return err
-	}
+func (r describer) addKeys(ctx context.Context, p *Preview, h secrets.Host, set secrets.Set) error {
 	set.Restart = true
 	result, err := r.Uploader.Plan(ctx, h, set)
 	if err != nil {
@@ -259,25 +267,6 @@ func (r previewer) addKeys(ctx context.Context, p *Preview, h secrets.Host, dep 
 	p.Keys = &KeysPreview{Upload: nonNil(result.Uploaded), Adjust: nonNil(result.Adjusted), Remove: nonNil(result.Stale), Restart: nonNil(result.Restarted)}
 	if p.Action == plan.WouldNothing && result.Changes() {
 		p.Action = plan.WouldKeys
-	}
-	return nil
-}
-
-// addUnits adds to the preview of a node which systemd units the switch would change. For this it copies the new system to the
-// node and runs a dry activation there.
-func (r previewer) addUnits(ctx context.Context, p *Preview, h *remote.Host, c nixeval.Closure) error {
-	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: p.Node})
-	stats, err := r.Copier.Copy(ctx, p.Node, h, []string{c.Out})
-	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: p.Node, Text: fmt.Sprintf("%d paths", stats.Paths), Failed: err != nil})
-	if err != nil {
-		return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
-	}
-	result, err := r.Activator.Activate(ctx, p.Node, h, activate.Request{Path: c.Out, Goal: activate.DryActivate})
-	if err != nil {
-		return &fleet.NodeError{Node: p.Node, Step: event.Activate, Err: err}
-	}
-	if u := result.Dry; u != nil {
-		p.Units = &UnitsPreview{Stop: nonNil(u.Stop), Restart: nonNil(u.Restart), Reload: nonNil(u.Reload), Start: nonNil(u.Start), Skip: nonNil(u.Skip)}
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 // The run after a killed reboot waits for the node, but not without limit.
 func TestKilledReboot(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	deaf := func(is bool) {
@@ -39,7 +40,7 @@ func TestKilledReboot(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := w.session(ctx, "reboot", func(d *Deployer) error {
-		_, err := d.Reboot(ctx, inspect.Nodes(ctx, d.Fleet, w.hive.Nodes, 0, nil), RebootOptions{Timeout: 10 * time.Second})
+		_, err := d.ExecuteSteps(ctx, PlanReboot(inspect.Nodes(ctx, d.Fleet, w.hive.Nodes, 0, nil), false), Options{RebootTimeout: 10 * time.Second})
 		return err
 	}); err == nil {
 		t.Fatal("the reboot was not interrupted")
@@ -76,6 +77,7 @@ func TestKilledReboot(t *testing.T) {
 // With --reboot, apply makes the system the boot default, drains and reboots one member after the other, and
 // records the system as confirmed. Nodes that have booted the system are not rebooted.
 func TestApplyAndReboot(t *testing.T) {
+	t.Parallel()
 	reboots := func(o *Options) {
 		o.Goal, o.RebootNodes, o.RebootTimeout = node.Boot, true, 10*time.Second
 	}
@@ -118,6 +120,7 @@ func TestApplyAndReboot(t *testing.T) {
 // A node that cannot be deployed is not rebooted, and does not prevent the reboot of other nodes. A drain that
 // is refused prevents reboots.
 func TestApplyAndRebootFails(t *testing.T) {
+	t.Parallel()
 	reboots := func(o *Options) {
 		o.Goal, o.RebootNodes, o.RebootTimeout = node.Boot, true, 10*time.Second
 	}

@@ -42,7 +42,8 @@ func (d *Deployer) recordSkipped(nodes []nixeval.Node, err error) {
 	}
 }
 
-// replaceResults returns results, but for each node that now contains, the result in now replaces the earlier one.
+// replaceResults returns results, but for each node that now contains, the result in now replaces the earlier one. The deployment
+// of the node stays that of the earlier one.
 func replaceResults(results, now []rollout.Result) []rollout.Result {
 	byNode := map[string]rollout.Result{}
 	for _, r := range now {
@@ -52,6 +53,7 @@ func replaceResults(results, now []rollout.Result) []rollout.Result {
 	for i, r := range out {
 		if other, found := byNode[r.Node.Name]; found {
 			out[i] = other
+			out[i].Task, out[i].Activation = r.Task, r.Activation
 		}
 	}
 	return out

@@ -1,19 +1,14 @@
 package stages
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
@@ -26,14 +21,15 @@ type RollbackTo struct {
 	Run        *runs.Run // the target is the system that this run deployed on each node; nil: not set
 }
 
-// Step is what a rollback does on one node.
+// Step is what a rollback or a reboot does on one node.
 type Step struct {
 	Node       nixeval.Node
 	From       activate.Node
-	Path       string // the system to activate
+	Reboot     bool   // the node boots the system Path of its profile; otherwise it activates Path
+	Path       string // the system to activate or boot
 	Generation int    // number of this system's generation in the node's profile; 0: the profile does not contain it
 	SkipReason string // why the node is not changed; empty if the node is changed
-	Err        error  // why the node cannot be rolled back, or nil
+	Err        error  // why the node cannot be changed, or nil
 }
 
 // PlanRollback decides the target of each node. It returns an error if the target is invalid for the whole
@@ -70,7 +66,8 @@ func PlanRollback(inspected []fleet.Outcome[activate.Node], recorded map[string]
 		steps[i] = s
 	}
 	if len(lost) > 0 {
-		return nil, &NoPredecessorError{Nodes: lost}
+		return nil, failure.WithHint(failure.NewUsage("roll back: there is no record of an earlier system of %s: no run from this state folder has changed it", strings.Join(lost, ", ")),
+			"--to N selects a generation: nixbench generations lists them")
 	}
 	return steps, nil
 }
@@ -85,7 +82,7 @@ func (s *Step) setGenerationTarget(number int) {
 		}
 	}
 	if s.Err == nil {
-		s.Err = &node.GoneError{Node: s.Node.Name, What: fmt.Sprintf("generation %d", number)}
+		s.Err = node.NewGoneError(s.Node.Name, fmt.Sprintf("generation %d", number))
 	}
 }
 
@@ -136,69 +133,4 @@ func formatGeneration(n activate.Node) string {
 		return fmt.Sprintf("generation %d", g)
 	}
 	return "what runs now"
-}
-
-// RollbackOptions are the options of Rollback.
-type RollbackOptions struct {
-	RollingOptions
-	Confirm    time.Duration // time to confirm before the node restores its previous system; 0: the restore is not armed
-	SettleTime time.Duration // see activate.Request
-	NoReboot   bool          // see activate.Request
-}
-
-// Rollback carries out the steps. The record of the run contains the result of each node.
-func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions) ([]state.NodeResult, error) {
-	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(steps)})
-	byName, observed := map[string]Step{}, map[string]activate.Node{}
-	var changing []nixeval.Node
-	var results []rollout.Result
-	var errs []error
-	for _, s := range steps {
-		byName[s.Node.Name], observed[s.Node.Name] = s, s.From
-		if s.ChangesNode() {
-			changing = append(changing, s.Node)
-			continue
-		}
-		r := s.newResult()
-		if s.Err != nil {
-			r.Outcome = state.Failed
-		}
-		d.report(r)
-		results, errs = append(results, r), append(errs, s.Err)
-	}
-	done, err := d.update(ctx, changing, observed, o.RollingOptions, func(ctx context.Context, n nixeval.Node) rollout.Result {
-		return d.rollBackNode(ctx, byName[n.Name], o)
-	})
-	results, err = append(results, done...), errors.Join(append(errs, err)...)
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: formatCounts(results, node.Switch)})
-	return toNodeResults(results), err
-}
-
-func (s Step) newResult() rollout.Result {
-	r := rollout.NewResult(s.Node, s.Path, state.Unchanged, s.String(), s.Err)
-	r.Before = node.GenerationOf(s.From, s.From.Current)
-	return r
-}
-
-// rollBackNode carries out one step of a rollback: it rolls back one node.
-func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) rollout.Result {
-	done, err := d.nodeChanger().RollBack(ctx, s.Node, s.From, s.Path, s.Generation, node.Options{Confirm: o.Confirm, SettleTime: o.SettleTime, NoReboot: o.NoReboot})
-	r := s.newResult()
-	r.Outcome, r.After, r.Text, r.Err = done.Outcome, done.After(), done.Text, err
-	return r
-}
-
-// NoPredecessorError is returned if the previous systems of nodes are not recorded.
-type NoPredecessorError struct{ Nodes []string }
-
-func (e *NoPredecessorError) Error() string {
-	return fmt.Sprintf("roll back: there is no record of an earlier system of %s: no run from this state folder has changed it", strings.Join(e.Nodes, ", "))
-}
-
-// Kind implements [failure.Classified].
-func (e *NoPredecessorError) Kind() failure.Kind { return failure.Usage }
-
-// Hint returns what to do about the error.
-func (e *NoPredecessorError) Hint() string {
-	return "--to N selects a generation: nixbench generations lists them"
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -22,7 +23,7 @@ func (w *world) rollback(ctx context.Context) ([]state.NodeResult, error) {
 		if err != nil {
 			return err
 		}
-		_, err = d.Rollback(ctx, steps, RollbackOptions{Confirm: time.Minute})
+		_, err = d.ExecuteSteps(ctx, steps, Options{Options: plan.Options{Options: node.Options{Confirm: time.Minute}}})
 		return err
 	})
 }
@@ -109,6 +110,7 @@ func TestGenerationOnRecord(t *testing.T) {
 
 // The generation that the profile points to is preferred to another one of the same system.
 func TestGenerationOf(t *testing.T) {
+	t.Parallel()
 	n := nodeWithGenerations("/a", "/b", "/a")
 	for _, test := range []struct {
 		profile int

@@ -2,6 +2,7 @@ package stages
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,11 +10,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // SavedPlan is the content of a plan file: what `nixbench plan --out` has shown, and the command's arguments. It has names, store
@@ -25,7 +31,6 @@ type SavedPlan struct {
 	Cluster   string    `json:"cluster"`
 	Hive      string    `json:"hive"`               // file or flake reference
 	IsFlake   bool      `json:"isFlake"`            // Hive is a flake reference
-	Source    string    `json:"source"`             // hash of the hive's file, or of flake.nix and flake.lock
 	Revision  string    `json:"revision,omitempty"` // git revision of the hive
 	Scheduler string    `json:"scheduler,omitempty"`
 
@@ -47,7 +52,7 @@ type PlanArguments struct {
 	NoKeys         bool     `json:"noKeys"`
 	Recreate       bool     `json:"recreate"`
 	NoDrain        bool     `json:"noDrain"`
-	DrainAllowed   []string `json:"drainAllowed"` // the flags of engines that allow drains to delete work
+	DrainAllowed   []string `json:"drainAllowed"` // the work that drains may delete
 	MaxUnavailable string   `json:"maxUnavailable"`
 }
 
@@ -56,40 +61,25 @@ const planVersion = 1
 
 // Write authenticates the plan with the key, and writes it to a file that only the current user can read.
 func (s SavedPlan) Write(file string, key []byte) error {
-	s.Version, s.MAC = planVersion, ""
-	data, err := json.Marshal(s)
-	if err == nil {
-		data, _, err = splitMAC(data)
+	s.Version = planVersion
+	var err error
+	if s.MAC, err = s.authenticate(key); err != nil {
+		return fmt.Errorf("plan: %w", err)
 	}
-	if err == nil {
-		s.MAC = hex.EncodeToString(authenticate(data, key))
-		data, err = json.MarshalIndent(s, "", "  ")
-	}
+	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return fmt.Errorf("plan: %w", err)
 	}
 	return durable.Write(file, append(data, '\n'))
 }
 
-// splitMAC splits the JSON of a plan file into its MAC and all other fields. The returned fields do not depend on the order of the
-// fields in the file.
-func splitMAC(data []byte) (fields []byte, mac string, err error) {
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(data, &all); err != nil {
-		return nil, "", err
-	}
-	if text, found := all["mac"]; found {
-		err = json.Unmarshal(text, &mac)
-		delete(all, "mac")
-	}
-	fields, encodeErr := json.Marshal(all)
-	return fields, mac, errors.Join(err, encodeErr)
-}
-
-func authenticate(fields, key []byte) []byte {
+// authenticate returns the MAC of all other fields. The order of the fields in a file does not matter.
+func (s SavedPlan) authenticate(key []byte) (string, error) {
+	s.MAC = ""
+	data, err := json.Marshal(s)
 	h := hmac.New(sha256.New, key)
-	h.Write(fields)
-	return h.Sum(nil)
+	h.Write(data)
+	return hex.EncodeToString(h.Sum(nil)), err
 }
 
 // IsPlan reports whether a file is a plan file, also one of another version of nixbench.
@@ -129,11 +119,7 @@ func ReadPlan(file string, keyOf func(SavedPlan) ([]byte, error)) (SavedPlan, er
 	if header.Version != planVersion {
 		return s, usage("the plan has version %d, and this nixbench reads version %d", header.Version, planVersion)
 	}
-	fields, mac, err := splitMAC(data)
-	if err != nil {
-		return s, usage("the file is damaged: %w", err)
-	}
-	decoder := json.NewDecoder(bytes.NewReader(fields))
+	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&s); err != nil {
 		return s, usage("the file is damaged: %w", err)
@@ -145,8 +131,180 @@ func ReadPlan(file string, keyOf func(SavedPlan) ([]byte, error)) (SavedPlan, er
 	if err != nil {
 		return s, err
 	}
-	if sum, err := hex.DecodeString(mac); err != nil || len(key) == 0 || !hmac.Equal(sum, authenticate(fields, key)) {
+	// What is authenticated is the decoded plan, which is also what apply uses.
+	if mac, err := s.authenticate(key); err != nil || len(key) == 0 || !hmac.Equal([]byte(mac), []byte(s.MAC)) {
 		return s, usage("the state of cluster %s here has not written it, or it was changed", s.Cluster)
 	}
+	s.MAC = ""
 	return s, nil
+}
+
+// OutdatedPlanError means that a saved plan is not applied, because something (such as the hive or a node) has changed since the
+// plan was made.
+type OutdatedPlanError struct {
+	File    string
+	Made    time.Time
+	Changes []string // what has changed
+
+	Executing bool // whether the change happened while apply executed the plan, so that machines may have changed
+}
+
+func (e *OutdatedPlanError) Error() string {
+	format := "plan %s of %s is outdated, and nothing was changed:\n%s"
+	if e.Executing {
+		format = "plan %s of %s became outdated while apply executed it, and no system was deployed:\n%s"
+	}
+	return fmt.Sprintf(format, e.File, e.Made.UTC().Format("2006-01-02 15:04:05 UTC"), strings.Join(e.Changes, "\n"))
+}
+
+// Kind implements [failure.Classified].
+func (*OutdatedPlanError) Kind() failure.Kind { return failure.Outdated }
+
+// Hint names the command that makes a new plan.
+func (e *OutdatedPlanError) Hint() string { return "make a new plan: nixbench plan --out " + e.File }
+
+// CompareWith returns what makes a saved plan outdated: that which a plan made now does, and the saved plan does not, and the nodes
+// that are not in both plans. A part of the saved plan may have been executed, so that an interrupted apply can be repeated.
+func (s SavedPlan) CompareWith(now SavedPlan) []string {
+	if s.Cluster != now.Cluster {
+		return []string{fmt.Sprintf("the plan is for the cluster %s, and the hive is that of %s", s.Cluster, now.Cluster)}
+	}
+	var out []string
+	saved := map[string]Preview{}
+	for _, p := range s.Nodes {
+		saved[p.Node] = p
+	}
+	for _, p := range now.Nodes {
+		was, isPlanned := saved[p.Node]
+		delete(saved, p.Node)
+		switch {
+		case !isPlanned && p.Action == plan.WouldRemove:
+			out = append(out, p.Node+": its machine would be removed now")
+			continue
+		case !isPlanned:
+			out = append(out, p.Node+": the plan does not contain the node")
+			continue
+		}
+		changes := was.compareWith(p)
+		if s.Deployments[p.Node] != now.Deployments[p.Node] {
+			changes = append(changes, "its options in the hive have changed: deployment, its role, or cluster")
+		}
+		for _, c := range changes {
+			out = append(out, p.Node+": "+c)
+		}
+	}
+	for _, p := range s.Nodes {
+		if _, missing := saved[p.Node]; missing && p.Action != plan.WouldRemove {
+			out = append(out, p.Node+": the hive, or the selection of the plan, does not contain the node any more")
+		}
+	}
+	return out
+}
+
+// compareWith returns the differences between p, the saved preview of a node, and now, the node's present preview.
+func (p Preview) compareWith(now Preview) []string {
+	var out []string
+	if was, is := p.machineAction(), now.machineAction(); !continuesMachine(was, is) {
+		out = append(out, fmt.Sprintf("its machine: planned %s, now %s", was, is))
+	}
+	if p.To != now.To || p.Drv != now.Drv {
+		out = append(out, describeOtherSystem(now.To, p.To))
+	}
+	switch {
+	case now.From != "" && now.From == p.To: // the plan was executed
+	case p.From == "" && p.machineAction() != changes.Keep: // the machine did not run, so its system was unknown
+	case now.From != p.From:
+		out = append(out, fmt.Sprintf("it runs another system now: %s, when the plan was made %s", cmp.Or(now.From, "none"), cmp.Or(p.From, "none")))
+	case now.Generation != p.Generation && now.Profile != p.To: // an interrupted apply may have made the new generation the system profile, without activating it
+		out = append(out, fmt.Sprintf("its profile has generation %d now, when the plan was made %d", now.Generation, p.Generation))
+	}
+	planned := p.otherEffects()
+	if p.Keys != nil { // an interrupted apply may have uploaded a key
+		planned = append(planned, keyEffects("owner or mode of key ", p.Keys.Upload)...)
+	}
+	for _, effect := range now.otherEffects() {
+		if p.From != "" && !slices.Contains(planned, effect) { // otherwise the effects were unknown
+			out = append(out, "it would also change now: "+effect)
+		}
+	}
+	return out
+}
+
+// otherEffects returns what apply changes besides the system and the machine of a node.
+func (p Preview) otherEffects() []string {
+	var out []string
+	if k := p.Keys; k != nil {
+		out = slices.Concat(keyEffects("key ", k.Upload), keyEffects("owner or mode of key ", k.Adjust), keyEffects("key ", k.Remove))
+	}
+	if v := p.Version; v != nil {
+		out = append(out, "version "+v.From+" to "+v.To)
+	}
+	return append(out, p.Adjust...)
+}
+
+func keyEffects(what string, keys []string) []string {
+	var out []string
+	for _, name := range keys {
+		out = append(out, what+name)
+	}
+	return out
+}
+
+func describeOtherSystem(now, planned string) string {
+	return fmt.Sprintf("the hive has another system now: %s, planned %s", cmp.Or(now, "none"), cmp.Or(planned, "none"))
+}
+
+func (p Preview) machineAction() changes.Action {
+	if p.Machine == nil {
+		return changes.Keep
+	}
+	return p.Machine.Action
+}
+
+// continuesMachine reports whether an interrupted apply of the saved plan can be the reason why the action on a machine has
+// changed. was is the action in the saved plan, and is is the action that the machine needs now.
+func continuesMachine(was, is changes.Action) bool {
+	switch was {
+	case is:
+		return true
+	case changes.Keep, changes.Remove:
+		return false
+	case changes.Create, changes.Recreate:
+		return slices.Contains([]changes.Action{changes.Keep, changes.Finish, changes.Start, changes.Resume, changes.Create}, is)
+	}
+	return slices.Contains([]changes.Action{changes.Keep, changes.Start, changes.Resume}, is)
+}
+
+// sourceHashRE matches the store path of a flake's source. The hash in this path changes with each commit of the flake.
+var sourceHashRE = regexp.MustCompile(`/nix/store/[0-9a-z]{32}-source([^0-9A-Za-z+._?=-])`)
+
+// HashDeployment returns a hash of a node's deployment and machine options, without the contents of keys. If an option is a path
+// in the source of a flake, the store path of the source is left out of the hash, so that a change of another file of the flake
+// does not matter. Only the path of an image is hashed in full, because nothing else shows that the image of a new machine has
+// changed.
+func HashDeployment(hive *nixeval.Hive, n nixeval.Node) string {
+	u := hive.Unit(n.Unit)
+	if u == nil {
+		return ""
+	}
+	role := hive.Roles[n.Role]
+	image := role.Image
+	role.Count, role.Image = 0, nil // leave out the count of the role, because another number of nodes does not change this node
+	deployment := u.Deployment
+	deployment.Modules = nil           // the system shows their changes
+	data, err := json.Marshal(struct { // a Secret is encoded as (secret)
+		Node       nixeval.Node
+		Deployment nixeval.Deployment
+		Role       nixeval.Role
+		Cluster    *nixeval.Cluster
+	}{n, deployment, role, hive.Cluster})
+	if err != nil {
+		return err.Error()
+	}
+	sum := sha256.New()
+	sum.Write(sourceHashRE.ReplaceAll(data, []byte("source$1")))
+	if image != nil {
+		sum.Write([]byte("\x00" + *image))
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }

@@ -17,7 +17,7 @@ import (
 
 // systems evaluates and builds the systems of nodes. Other goroutines can wait until a certain system is evaluated or built.
 type systems struct {
-	deployment
+	*run
 	byUnit map[string]*system
 
 	builds *nixeval.Builds // set, like ctx, before the first system is evaluated
@@ -29,20 +29,36 @@ type systems struct {
 type system struct {
 	evaluated, built chan struct{}
 	closure          nixeval.Closure
-	isBuilt          bool
+	isBuilt          bool // or, for a unit that is built on its node, evaluated
 }
 
-func newSystems(d deployment) *systems {
-	s := &systems{deployment: d, byUnit: map[string]*system{}}
-	for _, unit := range selection.Units(d.nodes) {
+func newSystems(r *run) *systems {
+	s := &systems{run: r, byUnit: map[string]*system{}}
+	for _, unit := range selection.Units(r.nodes) {
 		s.byUnit[unit] = &system{evaluated: make(chan struct{}), built: make(chan struct{})}
 	}
 	return s
 }
 
 // build evaluates the systems, and builds them on this computer. Units of the hive with the option buildOnTarget are evaluated but
-// not built: their nodes build them later. build returns the closure of each unit that did not fail, by the unit's name.
-func (s *systems) build(ctx context.Context, eval *nixeval.Evaluator) (map[string]nixeval.Closure, error) {
+// not built: their nodes build them later. If build fails, it does so for some or all units; closureOf says which ones exist.
+func (s *systems) build(ctx context.Context, eval *nixeval.Evaluator) error {
+	closures, err := s.evaluateAndBuild(ctx, eval)
+	for unit, one := range s.byUnit { // no goroutine waits for a system any longer
+		if !isClosed(one.evaluated) {
+			one.closure = closures[unit]
+			close(one.evaluated)
+		}
+		if !isClosed(one.built) {
+			_, one.isBuilt = closures[unit]
+			close(one.built)
+		}
+	}
+	return err
+}
+
+// evaluateAndBuild returns the closure of each unit that did not fail, by the unit's name.
+func (s *systems) evaluateAndBuild(ctx context.Context, eval *nixeval.Evaluator) (map[string]nixeval.Closure, error) {
 	if s.Goal == node.UploadKeys {
 		return nil, nil
 	}
@@ -84,6 +100,25 @@ func (s *systems) build(ctx context.Context, eval *nixeval.Evaluator) (map[strin
 	return all, errors.Join(evalErr, buildErr)
 }
 
+// closureOf returns the system of a unit after build, and whether it exists.
+func (s *systems) closureOf(unit string) (nixeval.Closure, bool) {
+	if one := s.byUnit[unit]; one.isBuilt {
+		return one.closure, true
+	}
+	return nixeval.Closure{}, false
+}
+
+// closures returns all systems that exist after build, by unit.
+func (s *systems) closures() map[string]nixeval.Closure {
+	all := map[string]nixeval.Closure{}
+	for unit := range s.byUnit {
+		if c, exists := s.closureOf(unit); exists {
+			all[unit] = c
+		}
+	}
+	return all
+}
+
 // addEvaluated gets the systems that one process has evaluated, while other systems are still being evaluated.
 func (s *systems) addEvaluated(part map[string]nixeval.Closure) {
 	for unit, c := range part {
@@ -101,21 +136,6 @@ func (s *systems) addBuilt(built map[string]nixeval.Closure, err error) {
 	for unit := range built {
 		s.byUnit[unit].isBuilt = true
 		close(s.byUnit[unit].built)
-	}
-}
-
-// finish is called when the run begins to deploy. It closes the channels of all systems, so that no goroutine waits for a system
-// any longer.
-func (s *systems) finish(closures map[string]nixeval.Closure) {
-	for unit, one := range s.byUnit {
-		if !isClosed(one.evaluated) {
-			one.closure = closures[unit]
-			close(one.evaluated)
-		}
-		if !isClosed(one.built) {
-			_, one.isBuilt = closures[unit]
-			close(one.built)
-		}
 	}
 }
 

@@ -23,13 +23,14 @@ func (w *world) breakRole(role string) {
 
 // A cluster whose control planes cannot be evaluated is still treated as a running cluster.
 func TestUnevaluableMembers(t *testing.T) {
+	t.Parallel()
 	keepGoing := func(o *Options) { o.KeepGoing = true }
 	part := func(i int) func([]nixeval.Node) ([]nixeval.Node, error) {
 		return func(nodes []nixeval.Node) ([]nixeval.Node, error) { return nodes[i : i+1], nil }
 	}
 	for name, act := range map[string]func(*world) error{
 		"apply":                func(w *world) error { _, err := w.apply(keepGoing); return err },
-		"reboot":               func(w *world) error { _, err := w.reboot(RebootOptions{}); return err },
+		"reboot":               func(w *world) error { _, err := w.reboot(Options{}); return err },
 		"destroy, itself":      func(w *world) error { return w.destroy(part(0)) },
 		"destroy, one of them": func(w *world) error { return w.destroy(part(1)) },
 	} {
@@ -51,6 +52,7 @@ func TestUnevaluableMembers(t *testing.T) {
 // A node that cannot be evaluated and was never deployed does not stop the others, nor does one in a hive
 // without an engine.
 func TestUnevaluableNewNode(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, map[string]int{"cp": 1, "new": 0, "w": 1})
 	w.useEngine(&enginetest.Fake{})
 	w.must(w.apply())

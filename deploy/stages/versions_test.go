@@ -32,8 +32,9 @@ func (p *versionedEngine) Versions(_ context.Context, nodes []string) (map[strin
 	return changes, nil
 }
 
-// If an engine refuses a version, the evaluation is cancelled and no node changes.
+// If an engine refuses a version, no node changes.
 func TestRefusedVersion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, map[string]int{"w": 2})
 	p := &versionedEngine{}
 	w.hive.Units[0].Deployment.Engine = &nixeval.Engine{Kind: "picky", Role: "w"}
@@ -51,11 +52,10 @@ func TestRefusedVersion(t *testing.T) {
 
 	p.refuse, p.Calls = &engine.VersionError{Text: "1 is not 3", Remedy: "2 first"}, nil
 	for _, keepGoing := range []bool{false, true} {
-		steps, began := len(w.h.Log()), time.Now()
-		w.evaluate = time.Minute
+		steps := len(w.h.Log())
 		results, err := w.apply(func(o *Options) { o.KeepGoing = keepGoing })
-		if err == nil || err.Error() != "1 is not 3" || time.Since(began) > 30*time.Second {
-			t.Errorf("keep going %v: %v after %v", keepGoing, err, time.Since(began))
+		if err == nil || err.Error() != "1 is not 3" {
+			t.Errorf("keep going %v: %v", keepGoing, err)
 		}
 		if diff := cmp.Diff([]string{"w-1 skipped", "w-2 skipped"}, outcomes(results)); diff != "" {
 			t.Error(diff)
@@ -65,7 +65,7 @@ func TestRefusedVersion(t *testing.T) {
 		}
 	}
 
-	p.refuse, p.asked, w.evaluate = nil, nil, 0
+	p.refuse, p.asked = nil, nil
 	w.must(w.apply())
 	if len(p.asked) != 1 || strings.Join(p.asked[0], " ") != "w-1 w-2" {
 		t.Errorf("asked %q", p.asked)
@@ -74,6 +74,7 @@ func TestRefusedVersion(t *testing.T) {
 
 // A hive that does not evaluate fails before a booting machine is ready.
 func TestBrokenHiveFailsBeforeBoot(t *testing.T) {
+	t.Parallel()
 	w, _ := newRunningCluster(t, 0, 2)
 	w.h.PowerOff("demo-w-1")
 	w.boot["w-1"], w.evaluationFails = 30*time.Second, true
@@ -86,6 +87,7 @@ func TestBrokenHiveFailsBeforeBoot(t *testing.T) {
 
 // An activation that a killed run has left running on a member is over before its engine is asked.
 func TestWaitForPreviousRuns(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, map[string]int{"w": 2})
 	w.hive.Units[0].Deployment.Engine = &nixeval.Engine{Kind: "slow", Role: "w"}
 	going := ""

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -59,6 +60,7 @@ type world struct {
 	machines        map[string]*simulatedNode // by node
 	boot            map[string]time.Duration
 	unresponsive    map[string]bool // machines that never answer
+	starting        bool            // machines report once that their system is starting
 	evaluate        time.Duration
 	evaluationFails bool     // evaluations of systems fail
 	facts           []string // what each evaluation of systems saw
@@ -112,7 +114,7 @@ func (w *world) scale(roles map[string]int) {
 		},
 	}
 	for _, role := range slices.Sorted(maps.Keys(roles)) {
-		w.hive.Roles[role] = nixeval.Role{Count: roles[role], VCPUs: 1, Memory: "1G", Disk: "10G", Image: &w.image, Identity: "auto", Firmware: "bios"}
+		w.hive.Roles[role] = nixeval.Role{Count: roles[role], VCPUs: 1, Memory: "1G", Disk: "10G", Image: &w.image, Firmware: "bios"}
 		u := nixeval.Unit{Name: role}
 		for i := 1; i <= roles[role]; i++ {
 			n := nixeval.Node{Name: fmt.Sprintf("%s-%d", role, i), Unit: role, Role: role, Index: i, Tags: []string{}}
@@ -151,7 +153,7 @@ func (w *world) machineStarted(c provider.Cluster, s provider.Spec) {
 			close(m.off)
 			m.server.Close()
 		}
-		m = &simulatedNode{engineFile: w.engineFile, current: "/nix/store/generic", generations: []string{"/nix/store/generic"}, generation: 1, disk: disk}
+		m = &simulatedNode{engineFile: w.engineFile, starting: w.starting, current: "/nix/store/generic", generations: []string{"/nix/store/generic"}, generation: 1, disk: disk}
 		m.server, err = sshtest.Start(sshtest.Options{ForbidForwarding: true, HostKeys: []ssh.Signer{key}, AuthorizedKeys: []ssh.PublicKey{client}, Handler: m.handle})
 		if err != nil {
 			w.t.Error(err)
@@ -330,7 +332,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 	if err != nil {
 		return nil, err
 	}
-	record, err := runs.Record(lock, runs.Info{Hive: "hive.nix"})
+	record, err := runs.Record(lock, runs.Run{Hive: "hive.nix"})
 	if err != nil {
 		return nil, err
 	}
@@ -351,9 +353,11 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 	fleet := fleet.New(hive, fleet.Options{Options: remote.Options{DialContext: w.dial, Timeout: 5 * time.Second}, Recorded: store, ClientKey: dir.ClientKey()})
 	defer fleet.Close()
 	err = f(&Deployer{
-		Eval: eval, Fleet: fleet, Copier: &closure.Copier{Run: w.nix, Send: send},
-		Uploader: &secrets.Uploader{Send: send}, Activator: &activate.Activator{Send: send},
-		Store: store, Record: record, Send: send, Engines: w.engines,
+		Changer: node.Changer{
+			Fleet: fleet, Copier: &closure.Copier{Run: w.nix, Send: send}, Uploader: &secrets.Uploader{Send: send},
+			Activator: &activate.Activator{Send: send}, Store: store, RunID: record.ID(), Send: send,
+		},
+		Eval: eval, Record: record, Engines: w.engines,
 		Keep: func(map[string]nixeval.Closure) error { return nil },
 		Machines: &machine.Manager{Hive: hive, Dir: dir, Open: w.open, Eval: eval, Send: send, AccessFiles: []string{worldAccessFile}, Ask: func(changes []changes.Change) error {
 			w.mu.Lock()
@@ -394,7 +398,7 @@ func (w *world) destroyIn(ctx context.Context, selectNodes func([]nixeval.Node) 
 			return err
 		}
 		defer destroyPlan.Close()
-		_, err = d.Destroy(ctx, destroyPlan, DestroyOptions{})
+		_, err = d.Destroy(ctx, destroyPlan, Options{})
 		return err
 	})
 	return err
@@ -449,7 +453,7 @@ type simulatedNode struct {
 	boot           int      // how often it was rebooted
 	effects        []string // what was activated, as `switch /nix/store/…`, and which keys were restored
 	run            []string
-	systemState    string
+	starting       bool            // the node reports once that its system is starting
 	failed         string          // its units
 	hostile        sshtest.Handler // answers all commands, from the command hostileTo of the script on
 	hostileTo      string
@@ -473,12 +477,12 @@ func (n *simulatedNode) handle(ctx context.Context, e *sshtest.Exec) int {
 	case slices.Equal(argv, []string{"systemctl", "is-system-running"}):
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if n.systemState == "" {
-			n.systemState = "running" // the node reports "starting" once
+		if n.starting {
+			n.starting = false
 			fmt.Fprintln(e.Stdout, "starting")
 			return 1
 		}
-		fmt.Fprintln(e.Stdout, n.systemState)
+		fmt.Fprintln(e.Stdout, "running")
 		return 0
 	case argv[0] == "bash" && len(argv) > 5 && argv[3] == "nixbench": // argv[4] is the length of the script
 		_, _ = io.Copy(io.Discard, e.Stdin)
@@ -584,7 +588,6 @@ func (n *simulatedNode) activate(e *sshtest.Exec, argv []string) int {
 		return 0
 	case "reboot":
 		n.boot++
-		n.systemState = ""
 		n.current = n.generations[n.generation-1]
 		n.effects = append(n.effects, "reboot "+n.current)
 	default:
@@ -629,4 +632,13 @@ func answerWithoutKeys(e *sshtest.Exec, length string) int {
 	}
 	fmt.Fprintln(e.Stdout, "end")
 	return 0
+}
+
+// TestMain runs many tests at the same time, also on few processors: most of their time, they wait for simulated nodes.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = parallel.Value.Set("12")
+	}
+	os.Exit(m.Run())
 }

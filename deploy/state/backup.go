@@ -66,7 +66,7 @@ func newStateLostError(d Dir, cause error) error {
 		return &FileError{File: file, Err: ErrMissing, Fix: fix}
 	}
 	var f *FileError
-	if errors.As(cause, &f) && f.Foreign == 0 {
+	if errors.As(cause, &f) && f.Fix == "" {
 		f.Fix = fix
 	}
 	return cause

@@ -1,10 +1,10 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +21,7 @@ func (e *LockedError) Error() string {
 	if e.Holder == (Holder{}) {
 		return fmt.Sprintf("the cluster is locked by another process (state folder %s)", e.Dir)
 	}
-	return fmt.Sprintf("the cluster is locked by nixbench %s: the lock is held by %s since %s", e.Holder.Command, e.Holder.Process(), formatSince(e.Holder.Started, time.Now()))
+	return fmt.Sprintf("the cluster is locked by nixbench %s: the lock is held by %s since %s", e.Holder.Command, e.Holder.Process(), e.Holder.Started.UTC().Format("2006-01-02 15:04:05 UTC"))
 }
 
 // Kind implements [failure.Classified].
@@ -38,18 +38,7 @@ type FolderError struct {
 	Err error
 }
 
-func (e *FolderError) Error() string {
-	err := e.Err
-	if p := (*os.PathError)(nil); errors.As(err, &p) {
-		rest := p.Err
-		if p.Path != string(e.Dir) {
-			rest = fmt.Errorf("%s: %w", p.Path, p.Err)
-		}
-		return fmt.Sprintf("state folder %s: %v", e.Dir, rest)
-	}
-	return fmt.Sprintf("state folder %s: %v", e.Dir, err)
-}
-
+func (e *FolderError) Error() string { return fmt.Sprintf("state folder %s: %v", e.Dir, e.Err) }
 func (e *FolderError) Unwrap() error { return e.Err }
 
 // Kind implements [failure.Classified].
@@ -98,20 +87,5 @@ func (e *FileError) Unwrap() error { return e.Err }
 
 // Hint returns what the user can do.
 func (e *FileError) Hint() string {
-	if e.Foreign > 0 {
-		return "use the nixbench that wrote it"
-	}
-	if e.Fix != "" {
-		return e.Fix
-	}
-	return "restore it from a backup, or move it away"
-}
-
-// formatSince formats a time in UTC for a message. The date is left out if t is on the same day as now.
-func formatSince(t, now time.Time) string {
-	t, now = t.UTC(), now.UTC()
-	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
-		return t.Format("15:04:05 UTC")
-	}
-	return t.Format("2006-01-02 15:04:05 UTC")
+	return cmp.Or(e.Fix, "restore it from a backup, or move it away")
 }

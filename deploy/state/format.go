@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -49,39 +47,23 @@ func (d Dir) stateFile() string { return filepath.Join(string(d), "state.json") 
 // DecodeFile decodes data, the content of a JSON file, and returns an error if its format version is not version.
 // Unknown fields are an error, because they would be lost when the file is written again.
 func DecodeFile(file string, data []byte, version int, into any) error {
-	damaged := func(err error) error { return &FileError{File: file, Err: err} }
 	var head struct {
 		Version int `json:"version"`
 	}
-	if err := json.Unmarshal(data, &head); err != nil {
-		return damaged(describeJSONError(err, data))
+	err := json.Unmarshal(data, &head)
+	switch {
+	case err != nil:
+	case head.Version < 1:
+		err = errors.New("it has no version")
+	case head.Version != version:
+		return &FileError{File: file, Foreign: head.Version, Fix: "use the nixbench that wrote it"}
+	default:
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		err = d.Decode(into)
 	}
-	if head.Version < 1 {
-		return damaged(errors.New("it has no version"))
-	}
-	if head.Version != version {
-		return &FileError{File: file, Foreign: head.Version}
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return damaged(describeJSONError(err, data))
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return damaged(errors.New("there is data after its end"))
+	if err != nil {
+		return &FileError{File: file, Err: err}
 	}
 	return nil
-}
-
-// describeJSONError returns an error that describes err for the user. A syntax error gets its line number.
-func describeJSONError(err error, data []byte) error {
-	var syntax *json.SyntaxError
-	switch {
-	case len(bytes.TrimSpace(data)) == 0:
-		return errors.New("it is empty")
-	case errors.As(err, &syntax):
-		at := min(int(syntax.Offset), len(data))
-		return fmt.Errorf("line %d: %w", 1+bytes.Count(data[:at], []byte("\n")), err)
-	}
-	return err
 }

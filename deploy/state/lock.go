@@ -100,7 +100,7 @@ func takeLock(ctx context.Context, d Dir, h Holder, flock flocker) (*Lock, error
 				f.Close()
 				return nil, &FolderError{d, err}
 			}
-			if err := finishReplacement(d, durable.Write); err != nil {
+			if err := finishReplacement(d, d.Write); err != nil {
 				return nil, errors.Join(err, l.Unlock())
 			}
 			return l, nil
@@ -128,33 +128,29 @@ func (d Dir) lockFile() string { return filepath.Join(string(d), "lock") }
 // could hold a lock on the deleted file, and another process a lock on a new file of the same name.
 // If another program deletes the file between open and lock, tryLock fails with EWOULDBLOCK.
 func tryLock(d Dir, flock flocker) (*os.File, error) {
-	f, err := os.OpenFile(d.lockFile(), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	f, err := openLockFile(d, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkLockFile(d, f); err != nil {
-		f.Close()
-		return nil, err
+	if err = lockFile(f, unix.LOCK_EX, flock); err == nil {
+		mine, mineErr := f.Stat()
+		there, thereErr := os.Stat(d.lockFile())
+		if mineErr == nil && thereErr == nil && os.SameFile(mine, there) {
+			return f, nil
+		}
+		err = unix.EWOULDBLOCK
 	}
-	if err := lockFile(f, unix.LOCK_EX, flock); err != nil {
-		f.Close()
-		return nil, err
-	}
-	mine, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	if there, err := os.Stat(d.lockFile()); err != nil || !os.SameFile(mine, there) {
-		f.Close()
-		return nil, unix.EWOULDBLOCK
-	}
-	return f, nil
+	f.Close()
+	return nil, err
 }
 
-// checkLockFile returns an error if the lock file is not a regular file or has a second hard link. Such a file may be
-// the file of another program, and nixbench would overwrite it with the holder.
-func checkLockFile(d Dir, f *os.File) error {
+// openLockFile opens the lock file. It returns an error if the lock file is not a regular file or has a second hard link. Such
+// a file may be the file of another program, and nixbench would overwrite it with the holder.
+func openLockFile(d Dir, flags int) (*os.File, error) {
+	f, err := os.OpenFile(d.lockFile(), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
 	info, err := f.Stat()
 	if err == nil {
 		err = durable.CheckRegular(info)
@@ -163,9 +159,10 @@ func checkLockFile(d Dir, f *os.File) error {
 		err = errors.New("it has a second hard link, so it may be a file of another program")
 	}
 	if err != nil {
-		return &TrustError{d.lockFile(), err, "remove it"}
+		f.Close()
+		return nil, &TrustError{d.lockFile(), err, "remove it"}
 	}
-	return nil
+	return f, nil
 }
 
 // lockFile locks a file without waiting. how is unix.LOCK_EX or unix.LOCK_SH. It fails with
@@ -211,7 +208,7 @@ func readHolder(d Dir) Holder {
 
 // Holder returns the process that holds the lock, or nil if the lock is free.
 func (d Dir) Holder() (*Holder, error) {
-	f, _, err := durable.OpenNoFollow(d.lockFile())
+	f, err := openLockFile(d, os.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

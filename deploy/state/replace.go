@@ -3,94 +3,89 @@ package state
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Staging returns a hidden folder for the files of another state, and is itself a state folder. [Lock.Replace] replaces
-// the state in d by the state in this folder. If the process is killed before it calls Replace, the next process that
-// takes the lock deletes the folder.
-func (d Dir) Staging() Dir { return Dir(filepath.Join(string(d), ".import")) }
+// replacementFile returns the path of the file that contains the argument of [Lock.Replace] until all files are replaced.
+func (d Dir) replacementFile() string { return filepath.Join(string(d), ".replacement.json") }
 
-// committedFolder returns the new path of the staging folder: Replace renames it to this path before its files replace the state.
-func committedFolder(d Dir) string { return filepath.Join(string(d), ".imported") }
-
-// obsoleteList is a file in the staging folder: the paths of the files to delete.
-const obsoleteList = ".obsolete.json"
-
-// Replace copies the files in the staging folder to the state folder. It also deletes the files of the old state whose
-// paths are in obsolete. Before both, it renames the staging folder. If the process is killed after the rename, the
-// next process that takes the lock completes the replacement.
-func (l *Lock) Replace(obsolete []string) error { return replaceFiles(l, obsolete, durable.Write) }
-
-// replaceFiles does what Replace does, and calls the function write to write a file. Tests pass another function.
-func replaceFiles(l *Lock, obsolete []string, write func(string, []byte) error) error {
+// Replace writes files of the state folder, and deletes those whose content is nil. The keys are paths inside of the folder. Replace
+// first writes all contents to a single file. If the process is then killed, the next process that takes the lock completes the
+// replacement.
+func (l *Lock) Replace(files map[string][]byte) error {
 	if err := l.CheckHeld(); err != nil {
 		return err
 	}
-	staging := string(l.dir.Staging())
-	list, err := json.Marshal(obsolete)
-	if err == nil {
-		err = write(filepath.Join(staging, obsoleteList), list)
+	if err := checkReplacement(l.dir, files); err != nil {
+		return err
 	}
+	data, err := json.Marshal(files)
 	if err == nil {
-		err = os.Rename(staging, committedFolder(l.dir)) // finishReplacement writes files beside this folder, which syncs the rename
+		err = l.dir.Write(l.dir.replacementFile(), data)
 	}
 	if err != nil {
-		return &FolderError{l.dir, err}
+		return err
 	}
-	return finishReplacement(l.dir, write)
+	return finishReplacement(l.dir, l.dir.Write)
 }
 
-// finishReplacement completes a replacement for which the staging folder was already renamed, and then deletes the folder.
-func finishReplacement(d Dir, write func(string, []byte) error) error {
-	committed := committedFolder(d)
-	if durable.Exists(committed) {
-		err := copyCommitted(d, committed, write)
-		if err == nil {
-			err = os.Rename(committed, string(d.Staging())) // rename first: no later process may copy a partly deleted folder
+// checkReplacement returns an error if a file cannot be written because its path is that of a folder, or because it is below a file.
+// After such a failure in the middle of a replacement, no process could complete it, or take the lock.
+func checkReplacement(d Dir, files map[string][]byte) error {
+	for name, content := range files {
+		if content == nil {
+			continue
 		}
-		if err != nil {
-			return &FolderError{d, fmt.Errorf("import: %w", err)}
+		if info, err := os.Stat(filepath.Join(string(d), name)); err == nil && info.IsDir() {
+			return failure.NewUsage("state folder %s: %s is a folder and cannot be replaced by a file; nothing was changed", d, name)
 		}
-	}
-	if err := os.RemoveAll(string(d.Staging())); err != nil {
-		return &FolderError{d, err}
+		for parent := path.Dir(name); parent != "."; parent = path.Dir(parent) {
+			written, isReplaced := files[parent]
+			info, err := os.Stat(filepath.Join(string(d), parent))
+			if written != nil || !isReplaced && err == nil && !info.IsDir() {
+				return failure.NewUsage("state folder %s: %s cannot be written below the file %s; nothing was changed", d, name, parent)
+			}
+		}
 	}
 	return nil
 }
 
-// copyCommitted copies the files in the folder committed to the state folder, and then deletes the obsolete files of the state.
-func copyCommitted(d Dir, committed string, write func(string, []byte) error) error {
-	list := filepath.Join(committed, obsoleteList)
-	err := filepath.WalkDir(committed, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || path == list {
-			return err
-		}
-		data, err := durable.Read(path, durable.RecordSize)
-		if err != nil {
-			return err
-		}
-		to := filepath.Join(string(d), path[len(committed):])
-		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-			return err
-		}
-		return write(to, data)
-	})
-	if err != nil {
-		return err
+// finishReplacement completes a replacement if there is one. It calls the function write to write a file.
+func finishReplacement(d Dir, write func(string, []byte) error) error {
+	data, err := durable.Read(d.replacementFile(), 2*durable.RecordSize) // encoded, the files are larger
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	var obsolete []string
-	data, err := durable.Read(list, durable.ConfigSize)
+	var files map[string][]byte
 	if err == nil {
-		err = json.Unmarshal(data, &obsolete)
+		err = json.Unmarshal(data, &files)
 	}
-	for _, file := range obsolete {
-		err = errors.Join(err, d.Remove(filepath.Join(string(d), filepath.FromSlash(file))))
+	if err != nil {
+		return &FolderError{d, err}
 	}
-	return err
+	for _, deletes := range []bool{true, false} { // deletes first: a file may be written below the path of a deleted one
+		for name, content := range files {
+			file := filepath.Join(string(d), filepath.FromSlash(name))
+			switch {
+			case deletes != (content == nil):
+				continue
+			case deletes:
+				err = d.Remove(file)
+			default:
+				if err = os.MkdirAll(filepath.Dir(file), 0o700); err == nil {
+					err = write(file, content)
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return d.Remove(d.replacementFile())
 }

@@ -1,11 +1,11 @@
 package state
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/nixbench/nixbench/deploy/durable"
@@ -14,35 +14,33 @@ import (
 // A process that replaces a state is killed before each of its writes. The next process that takes the lock
 // finds the old state, or completes the replacement.
 func TestKilledReplacement(t *testing.T) {
-	files := map[string]string{"state.json": "", "secrets/id_ed25519": "new", "secrets/hosts/w-2": "new", "runs/20260102T030405Z/run.json": "{}"}
 	data, err := os.ReadFile(used(t).stateFile())
 	if err != nil {
 		t.Fatal(err)
 	}
-	files["state.json"] = string(data)
+	files := map[string][]byte{"state.json": data, "secrets/id_ed25519": []byte("new"), "secrets/hosts/w-2": []byte("new"), "empty": {}, "kubeconfig": nil}
 	for kill := 0; ; kill++ {
 		d := used(t)
 		lock := mustLock(t, d, "state import")
 		access := d.AccessFile("kubeconfig")
-		for _, err := range []error{d.Write(access, []byte("old")), os.Mkdir(string(d.Staging()), 0o700)} {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		for name, text := range files {
-			file := filepath.Join(string(d.Staging()), name)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
-				t.Fatal(err)
-			}
+		if err := d.Write(access, []byte("old")); err != nil {
+			t.Fatal(err)
 		}
 		writes, killed := 0, errors.New("killed")
-		err := replaceFiles(lock, []string{"kubeconfig"}, func(file string, data []byte) error {
+		write := func(file string, data []byte) error {
 			if writes == kill {
 				return killed
 			}
 			writes++
-			return durable.Write(file, data)
-		})
+			return d.Write(file, data)
+		}
+		text, err := json.Marshal(files)
+		if err == nil {
+			err = write(d.replacementFile(), text)
+		}
+		if err == nil {
+			err = finishReplacement(d, write)
+		}
 		if err != nil && !errors.Is(err, killed) {
 			t.Fatal(err)
 		}
@@ -52,23 +50,40 @@ func TestKilledReplacement(t *testing.T) {
 		if replaced := kill > 0; durable.Exists(access) == replaced {
 			t.Errorf("killed before write %d: the obsolete file is there: %v", kill, !replaced)
 		}
-		for _, name := range slices.Sorted(maps.Keys(files)) {
-			got, _ := os.ReadFile(filepath.Join(string(d), name))
-			if (string(got) == files[name]) != (kill > 0) {
-				t.Errorf("killed before write %d: %s: %q", kill, name, got)
+		for name, want := range files {
+			got, err := os.ReadFile(filepath.Join(string(d), name))
+			if want != nil && (err == nil && bytes.Equal(got, want)) != (kill > 0) {
+				t.Errorf("killed before write %d: %s: %q, %v", kill, name, got, err)
 			}
 		}
-		if durable.Exists(string(d.Staging())) || durable.Exists(committedFolder(d)) {
-			t.Errorf("killed before write %d: files of the replacement are left", kill)
+		if durable.Exists(d.replacementFile()) {
+			t.Errorf("killed before write %d: the file of the replacement is left", kill)
 		}
 		if loose, err := d.Verify(); err != nil || len(loose) > 0 {
 			t.Errorf("killed before write %d: %v, %v", kill, loose, err)
 		}
 		if err == nil {
-			if writes != len(files)+1 {
+			if writes != len(files) { // the replacement and all files but one, which is deleted
 				t.Errorf("%d writes", writes)
 			}
 			return
 		}
+	}
+}
+
+func TestReplace(t *testing.T) {
+	d := used(t)
+	lock := mustLock(t, d, "state import")
+	if err := lock.Replace(map[string][]byte{"secrets/x": []byte("new"), "state.json": nil}); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(string(d), "secrets", "x")); string(data) != "new" || durable.Exists(d.stateFile()) {
+		t.Errorf("%q, %v", data, err)
+	}
+	if err := errors.Join(lock.Unlock(), os.Remove(filepath.Join(string(d), "secrets", "x"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Replace(map[string][]byte{"secrets/x": []byte("new")}); !errors.Is(err, errUnlocked) || durable.Exists(d.replacementFile()) {
+		t.Error(err)
 	}
 }

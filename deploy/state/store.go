@@ -3,10 +3,9 @@ package state
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"sync"
 	"time"
 )
@@ -21,15 +20,16 @@ type Store struct {
 
 	mu      sync.Mutex
 	cur     *State // the state with all accepted updates
-	disk    *State // the state that was last written
 	waiting *batch // the updates for the next write; nil if no update waits
-	writing bool   // a goroutine runs writeBatches
+
+	disk    sync.Mutex // held during a write
+	written *State     // the state that was last written
 }
 
-// batch is a set of updates that are written together.
+// batch is a set of updates that are written together. Its fields are guarded by Store.disk.
 type batch struct {
-	done chan struct{} // closed when the batch of updates was written, or has failed
-	err  error         // why the write failed
+	done bool  // the updates were written, or have failed
+	err  error // why the write failed
 }
 
 // Store opens the state for changes.
@@ -42,37 +42,21 @@ func (l *Lock) Store() (*Store, error) {
 		return nil, err
 	}
 	removeTemporaryFiles(l.dir)
-	return &Store{lock: l, put: l.writeState, cur: s, disk: s}, nil
+	return &Store{lock: l, put: l.writeState, cur: s, written: s}, nil
 }
 
 // ReadOnly returns a Store whose state cannot be changed. It is for functions that have a Store as an argument and only read the state.
 func ReadOnly(s *State) *Store {
-	return &Store{cur: s, disk: s, put: func(*State) error { return errors.New("the state cannot be changed: it is that of a preview") }}
+	return &Store{cur: s, written: s, put: func(*State) error { return errors.New("the state cannot be changed: it is that of a preview") }}
 }
 
-// leftoverRE matches the names of temporary files: a dot, the name of the file, and a number.
-var leftoverRE = regexp.MustCompile(`^\.[a-z][a-z_.-]*[0-9]+$`)
-
-// removeTemporaryFiles deletes the temporary files of killed processes. It ignores errors, since
-// nixbench never reads such a file.
+// removeTemporaryFiles deletes the temporary files of killed processes, which may contain a part of a key. Their names are a dot, the
+// name of the file, and a number. It ignores errors, since nixbench never reads such a file.
 func removeTemporaryFiles(d Dir) {
-	removeMatching(string(d), leftoverRE.MatchString)
-	// Temporary files of private keys have names that begin with a dot. They may contain a part of a key.
-	hidden := func(name string) bool { return strings.HasPrefix(name, ".") }
-	removeMatching(filepath.Dir(d.ClientKey()), hidden)
-	removeMatching(filepath.Join(string(d), "secrets", "hosts"), hidden)
-	removeMatching(d.Vault(), hidden)
-}
-
-// removeMatching deletes each file in dir if the function leftover returns true for its name. It ignores errors.
-func removeMatching(dir string, leftover func(name string) bool) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if leftover(e.Name()) && !e.IsDir() {
-			_ = os.Remove(filepath.Join(dir, e.Name()))
+	for _, pattern := range []string{".*[0-9]", "secrets/.*", "secrets/*/.*"} {
+		files, _ := fs.Glob(os.DirFS(string(d)), pattern) // the name of the folder is no pattern
+		for _, file := range files {
+			_ = os.Remove(filepath.Join(string(d), file))
 		}
 	}
 }
@@ -113,44 +97,32 @@ func (s *Store) Update(f func(*State) error) error {
 	next.Version = version
 	s.cur = next
 	if s.waiting == nil {
-		s.waiting = &batch{done: make(chan struct{})}
+		s.waiting = &batch{}
 	}
 	mine := s.waiting
-	if !s.writing {
-		s.writing = true
-		go s.writeBatches()
-	}
 	s.mu.Unlock()
-	<-mine.done
-	return mine.err
-}
 
-// writeBatches writes batches of updates until no batch is waiting.
-func (s *Store) writeBatches() {
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	if mine.done { // another goroutine has written this update with its own
+		return mine.err
+	}
+	s.mu.Lock()
+	state := s.cur
+	s.waiting = nil
+	s.mu.Unlock()
+	mine.done, mine.err = true, s.put(state)
+	if mine.err == nil {
+		s.written = state
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.waiting != nil {
-		b, state := s.waiting, s.cur
-		s.waiting = nil
-		s.mu.Unlock()
-		err := s.put(state)
-		s.mu.Lock()
-		if err == nil {
-			s.disk = state
-			close(b.done)
-			continue
-		}
-		// The waiting updates fail, too, because they were computed from the state that could not be written.
-		s.cur = s.disk
-		b.err = err
-		close(b.done)
-		if late := s.waiting; late != nil {
-			s.waiting = nil
-			late.err = err
-			close(late.done)
-		}
+	s.cur = s.written
+	if late := s.waiting; late != nil { // these updates fail, too, because they were computed from the state that could not be written
+		late.done, late.err, s.waiting = true, mine.err, nil
 	}
-	s.writing = false
+	return mine.err
 }
 
 // writeState writes state.json. It fails if the lock has been released.

@@ -233,16 +233,15 @@ func TestFieldsOfAnIntent(t *testing.T) {
 
 func TestDamagedStates(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                           "damaged: it is empty",
-		"\x00\x00\x00":               "damaged: line 1:",
-		`{"version":3,"nodes":{`:     "damaged: line 1: unexpected end",
-		"{\"version\":3,\n\"nodes\"": "damaged: line 2: unexpected end",
-		`{"nodes":{}}`:               "damaged: it has no version",
-		`{"version":4,"x":1}`:        "has version 4, which this nixbench cannot read",
-		`{"version":3,"node":{}}`:    `damaged: json: unknown field "node"`,
-		`{"version":3}{}`:            "damaged: ",
-		`{"version":3,"nodes":[]}`:   "damaged: json: cannot unmarshal array",
-		`[]`:                         "damaged: json: cannot unmarshal array",
+		"":                         "damaged: unexpected end",
+		"\x00\x00\x00":             "damaged: invalid character",
+		`{"version":3,"nodes":{`:   "damaged: unexpected end",
+		`{"nodes":{}}`:             "damaged: it has no version",
+		`{"version":4,"x":1}`:      "has version 4, which this nixbench cannot read",
+		`{"version":3,"node":{}}`:  `damaged: json: unknown field "node"`,
+		`{"version":3}{}`:          "damaged: ",
+		`{"version":3,"nodes":[]}`: "damaged: json: cannot unmarshal array",
+		`[]`:                       "damaged: json: cannot unmarshal array",
 	} {
 		d := folder(t)
 		if err := d.Create(); err != nil {
@@ -339,4 +338,24 @@ func FuzzState(f *testing.F) {
 			t.Fatalf("%s\n%s\n%v", out, again, err)
 		}
 	})
+}
+
+// A state folder is found by its name, also if the name contains characters of a pattern.
+func TestRemoveTemporaryFilesOfThisFolder(t *testing.T) {
+	top := t.TempDir()
+	for _, folder := range []string{"hive[12]", "hive1"} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(top, folder, "secrets", "hosts"), 0o700),
+			os.WriteFile(filepath.Join(top, folder, ".state.json123"), nil, 0o600),
+			os.WriteFile(filepath.Join(top, folder, "secrets", "hosts", ".w-1"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	removeTemporaryFiles(Dir(filepath.Join(top, "hive[12]")))
+	for folder, remain := range map[string]bool{"hive[12]": false, "hive1": true} {
+		for _, file := range []string{".state.json123", "secrets/hosts/.w-1"} {
+			if _, err := os.Stat(filepath.Join(top, folder, file)); (err == nil) != remain {
+				t.Errorf("%s/%s remains: %t", folder, file, err == nil)
+			}
+		}
+	}
 }

@@ -195,7 +195,7 @@ func TestLoosenedSecretsAreTightened(t *testing.T) {
 	secrets := filepath.Join(string(d), "secrets")
 	chmod(t, secrets, 0o755)
 	chmod(t, d.ClientKey(), 0o644)
-	chmod(t, filepath.Join(string(d), "secrets", "hosts", "w-1"), 0o666) // other users cannot reach it
+	chmod(t, filepath.Join(string(d), "secrets", "hosts", "w-1"), 0o640)
 	loose, err := d.Verify()
 	if err != nil || len(loose) != 3 {
 		t.Fatalf("%v, %v", loose, err)
@@ -212,32 +212,5 @@ func TestLoosenedSecretsAreTightened(t *testing.T) {
 	}
 	if loose, err := d.Verify(); len(loose) > 0 || err != nil {
 		t.Errorf("said again: %v, %v", loose, err)
-	}
-}
-
-// Such as 9p or a folder of Windows: everything has mode 0777, and chmod changes nothing.
-func TestAFileSystemWithoutModes(t *testing.T) {
-	d := used(t)
-	for _, path := range []string{filepath.Dir(string(d)), string(d), d.stateFile(), filepath.Join(string(d), "secrets"), d.ClientKey()} {
-		chmod(t, path, 0o777)
-	}
-	loose, err := verifyFolder(d, func(*os.File, os.FileMode) error { return nil })
-	if err != nil || len(loose) != 1 || !strings.Contains(loose[0].String(), "no Unix modes") {
-		t.Errorf("%v, %v", loose, err)
-	}
-	// Where chmod works, it is refused, and as it was.
-	refused(t, d, filepath.Dir(string(d)), "other users can write to it (mode 0777)")
-	if info, err := os.Stat(filepath.Dir(string(d))); err != nil || info.Mode().Perm() != 0o777 {
-		t.Errorf("%v, %v", info, err)
-	}
-	if os.Geteuid() != 0 {
-		return
-	}
-	if err := os.Lchown(filepath.Dir(string(d)), 65534, 65534); err != nil {
-		t.Fatal(err)
-	}
-	var trust *TrustError
-	if _, err := verifyFolder(d, func(*os.File, os.FileMode) error { return nil }); !errors.As(err, &trust) {
-		t.Errorf("a folder of another user: %v", err)
 	}
 }

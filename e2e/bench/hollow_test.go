@@ -23,7 +23,7 @@ hive // {
     };
     repetitions = 1;
     pause = 1;
-    quiet = { steal = 1; foreignCpu = 1; psiCpu = 1; canary = 1; fsync = 1000; roundTrip = 1000; swapPages = 1000000; kernelMessages = 1000; clock = 10; };
+    quiet = { steal = 1; foreignCpu = 1; psiCpu = 1; canary = 1000; swapPages = 1000000; kernelMessages = 1000; clock = 10; };
   };
   cluster = hive.cluster // {
     schedulers = hive.cluster.schedulers // {

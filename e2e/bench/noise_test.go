@@ -32,7 +32,7 @@ func TestNoise(t *testing.T) {
       retries = 1;
       reset = "clean";
       pause = 0;
-      quiet = { steal = 1; foreignCpu = 0.7; psiCpu = 1; canary = 1; fsync = 1000; roundTrip = 1000; swapPages = 1000000; kernelMessages = 1000; clock = 10; };
+      quiet = { steal = 1; foreignCpu = 0.7; psiCpu = 1; canary = 1000; swapPages = 1000000; kernelMessages = 1000; clock = 10; };
     };
   }`, "")
 	neighbour := newNeighbour(t)

@@ -36,7 +36,7 @@ func TestArmedRollback(t *testing.T) {
 		"m4": `{ imports = [ (which "hangs") ]; system.activationScripts.hang = "echo hanging around; sleep 1000"; }`,
 		"m5": `which "two"`,
 	})
-	got := s.run(8, "apply", "--confirm-timeout", "10s")
+	got := s.run(8, "apply", "--timeout", "confirm=10s")
 	s.says(got, "1 switched, 4 rolled-back",
 		"error: m1: ", "error: m2: ", "error: m3: ", "no client could log in to confirm it within 10s; the node rolled back to ", " automatically",
 		"error: m4: ", "no progress for 10s", "hanging around")
@@ -61,7 +61,7 @@ func TestArmedRollback(t *testing.T) {
 		"m2": `{ imports = [ (which "slow") ]; system.activationScripts.slow = "sleep 4"; }`,
 		"m5": `which "three"`,
 	})
-	p := s.start("apply", "--confirm-timeout", "10s")
+	p := s.start("apply", "--timeout", "confirm=10s")
 	s.waitFor(30*time.Second, "m2 to switch", func() bool {
 		return len(s.findEvents(func(h runEvent) bool { return h.Event == "node-log" && h.Phase == "activate" && h.Node == "m2" })) > 0
 	})
@@ -88,7 +88,7 @@ func TestFirstSwitchLocksOut(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, lab.Start(t, 1))
 	s.writeHive(`m1 = { lib, ... }: { imports = [ (which "locked out") ]; networking.firewall.enable = lib.mkForce true; };`)
-	got := s.run(8, "apply", "--confirm-timeout", "5s")
+	got := s.run(8, "apply", "--timeout", "confirm=5s")
 	s.says(got, "error: m1: ", "the result of the switch to ")
 	s.saysNot(got, "rolls back automatically")
 	if got.took > 45*time.Second {

@@ -65,7 +65,7 @@ func TestEarlyCopy(t *testing.T) {
 			t.Errorf("%s: %s", node, s.startedPhases(node))
 		}
 	}
-	s.says(s.run(0, "explain"), "critical path: evaluate")
+	s.says(s.run(0, "explain"), "critical path\n  evaluate")
 	s.checkNothingLeft("m1", "m2", "m3")
 
 	hive("three", `throw "it is late"`)

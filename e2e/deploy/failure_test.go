@@ -30,7 +30,7 @@ func TestFailure(t *testing.T) {
 		s := s.forSubtest(t)
 		const rotten = `m1 = which "two"; m3 = which "two"; m2 = { imports = [ (which "%s") ]; systemd.services.rotten = once "exit 3"; };`
 		s.writeHive(strings.ReplaceAll(rotten, "%s", "rotten"))
-		s.says(s.run(8, "apply", "--no-rollback"), "2 unchanged, 1 failed", "rotten.service", "it was not rolled back")
+		s.says(s.run(8, "apply", "--rollback", "off"), "2 unchanged, 1 failed", "rotten.service", "it was not rolled back")
 		s.checkWhich("m2=rotten")
 		s.writeHive(strings.ReplaceAll(rotten, "%s", "still rotten"))
 		s.says(s.run(0, "apply"), "1 switched, 2 unchanged", "failed before, too: rotten.service")
@@ -57,7 +57,7 @@ func TestFailure(t *testing.T) {
 		s := s.forSubtest(t)
 		s.writeHive(`m1 = which "five"; m3 = which "five";
 			m2 = { imports = [ (which "five") ]; systemd.services.broken = once "exit 1"; };`)
-		got := s.run(8, "apply", "--rollback-all-on-failure")
+		got := s.run(8, "apply", "--rollback", "all")
 		s.says(got, "3 rolled-back", "rolled back to generation", "because another node failed")
 		s.checkWhich("m1=four", "m2=three", "m3=two")
 		s.checkNothingLeft("m1", "m2", "m3")

@@ -62,7 +62,7 @@ func TestKeysRestored(t *testing.T) {
 	t.Run("locked out", func(t *testing.T) {
 		s := s.forSubtest(t)
 		hive(s, fresh+`networking.firewall.enable = lib.mkForce true;`, `imports = [ (which "one") ];`)
-		s.says(s.run(8, "apply", "--confirm-timeout", "5s"), "no client could log in to confirm it")
+		s.says(s.run(8, "apply", "--timeout", "confirm=5s"), "no client could log in to confirm it")
 		checkRestored(s)
 	})
 
@@ -71,7 +71,7 @@ func TestKeysRestored(t *testing.T) {
 	t.Run("cut", func(t *testing.T) {
 		s := s.forSubtest(t)
 		hive(s, fresh+`systemd.services.cut = once "/usr/sbin/ip link set eth0 down" // { postStop = "/usr/sbin/ip link set eth0 up"; };`, `imports = [ (which "one") ];`)
-		got := s.run(8, "apply", "--confirm-timeout", "15s")
+		got := s.run(8, "apply", "--timeout", "confirm=15s")
 		s.says(got, "no client could log in to confirm it", "the node rolled back to ")
 		s.saysNot(got, "its keys", "deadline exceeded")
 		checkRestored(s)
@@ -80,7 +80,7 @@ func TestKeysRestored(t *testing.T) {
 	t.Run("the client is killed", func(t *testing.T) {
 		s := s.forSubtest(t)
 		hive(s, fresh+`system.activationScripts.slow = "echo slowly; sleep 2";`, `imports = [ (which "one") ];`)
-		p := s.start("apply", "--confirm-timeout", "5s")
+		p := s.start("apply", "--timeout", "confirm=5s")
 		s.waitFor(30*time.Second, "the switch", func() bool {
 			return len(s.findEvents(func(h runEvent) bool { return h.Event == "node-log" && h.Phase == "activate" && h.Node == "m1" })) > 0
 		})
@@ -98,7 +98,7 @@ func TestKeysRestored(t *testing.T) {
 			t.Errorf("the keys are\n%s\nthey were\n%s", got, was)
 		}
 		// The next run cancels the armed rollback before it uploads keys.
-		p = s.start("apply", "--confirm-timeout", "60s")
+		p = s.start("apply", "--timeout", "confirm=60s")
 		s.waitFor(30*time.Second, "the switch", func() bool {
 			return len(s.findEvents(func(h runEvent) bool { return h.Event == "node-log" && h.Phase == "activate" && h.Node == "m1" })) > 0
 		})
@@ -116,7 +116,7 @@ func TestKeysRestored(t *testing.T) {
 		// Killed during the upload of keys, and after it.
 		for _, point := range []string{"node-start", "node-end"} {
 			hive(s, fresh, `imports = [ (which "one") ];`)
-			p := s.start("apply", "--confirm-timeout", "5s")
+			p := s.start("apply", "--timeout", "confirm=5s")
 			s.waitFor(30*time.Second, "the keys", func() bool {
 				return len(s.findEvents(func(h runEvent) bool { return h.Event == point && h.Phase == "keys" && h.Node == "m1" })) > 0
 			})
@@ -129,7 +129,7 @@ func TestKeysRestored(t *testing.T) {
 			})
 			t.Logf("killed at %s of keys, it left\n%s", point, s.runOn("m1", look))
 			hive(s, fresh+broken, `imports = [ (which "one") ];`)
-			s.run(8, "apply", "--confirm-timeout", "5s")
+			s.run(8, "apply", "--timeout", "confirm=5s")
 			checkRestored(s)
 		}
 	})
@@ -161,7 +161,7 @@ func TestKeysRestored(t *testing.T) {
 		s := s.forSubtest(t)
 		const check = `system.preSwitchChecks.switchInhibitors = "case $2 in boot) ;; *) echo from dbus to broker; false ;; esac";`
 		hive(s, fresh+check, `imports = [ (which "one") ];`)
-		for _, more := range [][]string{nil, {"--no-rollback"}} {
+		for _, more := range [][]string{nil, {"--rollback", "off"}} {
 			got := s.run(8, append([]string{"apply"}, more...)...)
 			s.says(got, "the pre-switch check switchInhibitors of the new system failed, and nothing was changed", "from dbus to broker",
 				"nixbench apply boot --on m1, and then nixbench reboot --on m1")
@@ -188,7 +188,7 @@ func TestKeysRestored(t *testing.T) {
 		s := s.forSubtest(t)
 		// m1 is complete before m2 fails: its post-activation key is new, and one key is removed.
 		hive(s, fresh, `imports = [ (which "two") ]; system.activationScripts.slow = "sleep 6";`+broken)
-		got := s.run(8, "apply", "--rollback-all-on-failure")
+		got := s.run(8, "apply", "--rollback", "all")
 		s.says(got, "2 rolled-back", "m1 ", "rolled back to generation 1")
 		for _, want := range []string{"uploaded late", "removed /run/keys/gone"} {
 			if log := s.findEvents(func(h runEvent) bool {
@@ -212,10 +212,10 @@ func TestKeysRestored(t *testing.T) {
 			s.saysNot(runResult{out: got}, "gone:", ".nixbench-before")
 		}
 		applyAndCheck("second")
-		applyAndCheck("third", "--rollback-all-on-failure")
-		applyAndCheck("fourth", "--no-rollback")
+		applyAndCheck("third", "--rollback", "all")
+		applyAndCheck("fourth", "--rollback", "off")
 		hive(s, strings.ReplaceAll(fresh, "new", "fifth")+broken, `imports = [ (which "one") ];`)
-		s.run(8, "apply", "--no-rollback")
+		s.run(8, "apply", "--rollback", "off")
 		s.checkWhich("m1=fifth")
 		s.says(runResult{out: s.runOn("m1", look)}, "k:fifth", "late:fourth", "/var/keys/more:fifth")
 		if got := s.runOn("m1", "ls -A /run/keys"); strings.Contains(got, "before") {

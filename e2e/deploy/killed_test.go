@@ -99,7 +99,7 @@ func TestKilledApply(t *testing.T) {
 			t.Run(fmt.Sprintf("%v at %s", signal, point.name), func(t *testing.T) {
 				s := s.forSubtest(t)
 				point.hive()
-				p := s.start("apply", "--confirm-timeout", "20s")
+				p := s.start("apply", "--timeout", "confirm=20s")
 				s.waitFor(60*time.Second, point.name, func() bool { return len(s.findEvents(point.at)) > 0 })
 				begin := time.Now()
 				if err := p.Process.Signal(signal); err != nil {

@@ -42,7 +42,7 @@ func TestRollbackAll(t *testing.T) {
 	t.Run("boot", func(t *testing.T) {
 		s := s.forSubtest(t)
 		hive("two", "two", noLoader)
-		got := s.run(8, "apply", "boot", "--rollback-all-on-failure", "--max-unavailable", "1", "--on", "m1,m2")
+		got := s.run(8, "apply", "boot", "--rollback", "all", "--max-unavailable", "1", "--on", "m1,m2")
 		s.says(got, "rolled back to generation 1", "the boot loader could not be installed")
 		s.checkSystems("m1", "one", "one")
 		s.checkSystems("m2", "one", "one")
@@ -60,7 +60,7 @@ func TestRollbackAll(t *testing.T) {
 		s.checkSystems("m1", "one", "three")
 		key(s, "of three")
 		hive("four", "four", noLoader)
-		s.run(8, "apply", "boot", "--rollback-all-on-failure", "--max-unavailable", "1")
+		s.run(8, "apply", "boot", "--rollback", "all", "--max-unavailable", "1")
 		s.checkSystems("m1", "one", "three")
 		s.checkSystems("m2", "one", "one")
 		key(s, "of three")
@@ -69,7 +69,7 @@ func TestRollbackAll(t *testing.T) {
 	t.Run("switch, with another system as boot default", func(t *testing.T) {
 		s := s.forSubtest(t)
 		hive("five", "five", broken)
-		s.says(s.run(8, "apply", "--rollback-all-on-failure"), "2 rolled-back")
+		s.says(s.run(8, "apply", "--rollback", "all"), "2 rolled-back")
 		s.checkSystems("m1", "one", "three")
 		for what, on := range map[string]*recordedSystem{"good": s.readState().Nodes["m1"].Good, "before": s.readState().Nodes["m1"].Before} {
 			if on == nil || on.Path != good.Path || on.Generation != 1 { // the running system, not the boot default
@@ -83,7 +83,7 @@ func TestRollbackAll(t *testing.T) {
 	t.Run("test", func(t *testing.T) {
 		s := s.forSubtest(t)
 		hive("six", "six", broken)
-		s.says(s.run(8, "apply", "test", "--rollback-all-on-failure"), "2 rolled-back")
+		s.says(s.run(8, "apply", "test", "--rollback", "all"), "2 rolled-back")
 		s.checkSystems("m1", "one", "three")
 		s.checkSystems("m2", "one", "one")
 		key(s, "of three")
@@ -101,7 +101,7 @@ func TestRollbackAllWithoutGeneration(t *testing.T) {
 	s := newSandbox(t, lab.Start(t, 2))
 	const hive = `m1 = { imports = [ (which "one") ]; deployment.keys.k.text = "of one"; }; m2 = { imports = [ (which "one") ]; %s };`
 	s.writeHive(fmt.Sprintf(hive, `systemd.services.broken = once "exit 1"; system.activationScripts.slow = "sleep 3";`))
-	got := s.run(8, "apply", "--rollback-all-on-failure")
+	got := s.run(8, "apply", "--rollback", "all")
 	s.says(got, "error: m2: ", "broken.service", "error: m1: cannot be rolled back: it had no earlier generation")
 	s.saysNot(got, "rolled back to generation")
 	s.checkWhich("m1=one")
@@ -117,7 +117,7 @@ func TestRollbackAllWithoutGeneration(t *testing.T) {
 	s.checkNothingLeft("m1")
 
 	s.writeHive(fmt.Sprintf(hive, ""))
-	s.says(s.run(0, "apply", "--rollback-all-on-failure"), "1 switched, 1 unchanged")
+	s.says(s.run(0, "apply", "--rollback", "all"), "1 switched, 1 unchanged")
 	s.checkWhich("m1=one", "m2=one")
 	s.checkNothingLeft("m1", "m2")
 	if got := s.runOn("m1", "ls -A /run/keys"); got != "k" {
@@ -125,7 +125,7 @@ func TestRollbackAllWithoutGeneration(t *testing.T) {
 	}
 }
 
-// The systems that state.json records after `apply --no-rollback`.
+// The systems that state.json records after `apply --rollback off`.
 func TestNoRollbackRecord(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, lab.Start(t, 1))
@@ -133,7 +133,7 @@ func TestNoRollbackRecord(t *testing.T) {
 	apply := func(code int, text, more string) runResult {
 		t.Helper()
 		s.writeHive(`m1 = { imports = [ (which "` + text + `") ]; ` + more + ` };`)
-		got := s.run(code, "apply", "--no-rollback")
+		got := s.run(code, "apply", "--rollback", "off")
 		paths[text] = s.runOn("m1", "readlink -f /run/current-system")
 		s.checkWhich("m1=" + text)
 		s.checkSystems("m1", text, text)

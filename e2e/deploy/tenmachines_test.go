@@ -105,7 +105,7 @@ func TestTenMachines(t *testing.T) {
 func (s *sandbox) checkPage(nodes int) {
 	s.Helper()
 	file := filepath.Join(s.TempDir(), "run.html")
-	s.run(0, "runs", "show", "last", "--html", "-o", file)
+	s.run(0, "runs", "last", "--html", "-o", file)
 	data, err := os.ReadFile(file)
 	if err != nil {
 		s.Fatal(err)

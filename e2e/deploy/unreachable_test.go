@@ -125,7 +125,7 @@ func TestPermanentlyUnreachable(t *testing.T) {
 	t.Run("plain", func(t *testing.T) {
 		t.Parallel()
 		s, out := lost(t, "m1"), &timedOutput{}
-		got := s.startTo(io.Discard, out, "apply", "--confirm-timeout", confirm.String()).end()
+		got := s.startTo(io.Discard, out, "apply", "--timeout", "confirm="+confirm.String()).end()
 		if got.code != 8 {
 			t.Errorf("exit %d", got.code)
 		}
@@ -135,7 +135,7 @@ func TestPermanentlyUnreachable(t *testing.T) {
 	t.Run("json", func(t *testing.T) {
 		t.Parallel()
 		s, out := lost(t, "m2"), &timedOutput{}
-		got := s.startTo(out, io.Discard, "apply", "--json", "--confirm-timeout", confirm.String()).end()
+		got := s.startTo(out, io.Discard, "apply", "--json", "--timeout", "confirm="+confirm.String()).end()
 		if got.code != 8 {
 			t.Errorf("exit %d", got.code)
 		}
@@ -147,7 +147,7 @@ func TestPermanentlyUnreachable(t *testing.T) {
 	t.Run("terminal", func(t *testing.T) {
 		t.Parallel()
 		s, out := lost(t, "m3"), &timedOutput{}
-		p := s.startOnTerminal("apply", "--confirm-timeout", confirm.String())
+		p := s.startOnTerminal("apply", "--timeout", "confirm="+confirm.String())
 		for running := true; running; {
 			select {
 			case <-p.ended:

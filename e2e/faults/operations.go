@@ -21,7 +21,7 @@ type operation struct {
 }
 
 var (
-	applied = []string{"apply", "--yes", "--confirm-timeout", "15s", "--boot-timeout", "60s"}
+	applied = []string{"apply", "--yes", "--timeout", "confirm=15s,boot=60s"}
 	one     = cluster{2, "one"}
 	two     = cluster{2, "two"}
 	half    = cluster{1, "one"}
@@ -46,7 +46,7 @@ var operations = []operation{
 	},
 	{
 		name: "rollback", before: []cluster{one, two}, wanted: two, changes: two.nodes(),
-		args:   []string{"rollback", "--yes", "--confirm-timeout", "15s"},
+		args:   []string{"rollback", "--yes", "--timeout", "confirm=15s"},
 		phases: []string{"connect", "activate", "confirm"},
 	},
 	{

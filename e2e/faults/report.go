@@ -1,30 +1,28 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // report contains the results of all seeds of a run of this program.
 type report struct {
-	Workers int      `json:"workers"`
-	Wall    float64  `json:"wall"` // in seconds
-	Results []result `json:"results"`
+	workers int
+	wall    time.Duration
+	results []result
 }
 
-// line returns a line about the result of a seed, for the terminal.
+// line describes the result of a seed in one line, which is followed by its problems.
 func (r result) line() string {
 	text := fmt.Sprintf("seed %3d  %-11s %-24s in %-9s +%-7s %-4s exit %3d  operation %5.1f s  next apply %5.1f s  %s",
-		r.Seed, r.Operation, r.Fault, r.Phase, r.Delay, r.Victim, r.Exit, r.Took, r.Converge, r.Verdict)
-	if r.Disturbed > 0 {
-		text += " (second attempt; this machine stood still during the first one)"
+		r.seed, r.operation.name, r.fault.name, r.phase, r.delay, r.victim, r.exit, r.took.Seconds(), r.converge.Seconds(), r.verdict)
+	if r.during != "" {
+		text += ", open: " + r.during
 	}
-	for _, p := range r.Problems {
+	for _, p := range r.problems {
 		text += "\n    " + strings.ReplaceAll(p, "\n", "\n    ")
 	}
 	return text
@@ -32,70 +30,43 @@ func (r result) line() string {
 
 func (rep report) count(v verdict) int {
 	n := 0
-	for _, r := range rep.Results {
-		if r.Verdict == v {
+	for _, r := range rep.results {
+		if r.verdict == v {
 			n++
 		}
 	}
 	return n
 }
 
-// write writes report.md and report.json to the folder dir.
-func (rep report) write(dir string) error {
-	data, err := json.MarshalIndent(rep, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "report.json"), append(data, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "report.md"), []byte(rep.markdown()), 0o644)
-}
-
-// markdown returns the report as Markdown: the summary, a table of the seeds, and the problems of each seed that failed.
+// markdown returns the report as Markdown: the summary, and the lines of the seeds.
 func (rep report) markdown() string {
-	var b strings.Builder
-	b.WriteString("# Faults\n\n" + rep.summary() + "\n")
-	b.WriteString("| seed | operation | fault | moment | node | open phases | exit | operation (s) | next apply (s) | verdict |\n|---|---|---|---|---|---|---|---|---|---|\n")
-	for _, r := range rep.Results {
-		fmt.Fprintf(&b, "| %d | %s | %s | %s + %s | %s | %s | %d | %.1f | %.1f | %s |\n",
-			r.Seed, r.Operation, r.Fault, r.Phase, r.Delay, r.Victim, r.During, r.Exit, r.Took, r.Converge, r.Verdict)
+	text := "# Faults\n\n" + rep.summary() + "\n"
+	for _, r := range rep.results {
+		text += "    " + strings.ReplaceAll(r.line(), "\n", "\n    ") + "\n"
 	}
-	for _, r := range rep.Results {
-		if len(r.Problems) > 0 {
-			fmt.Fprintf(&b, "\n## Seed %d\n\n%s; log: %s\n\n", r.Seed, choose(r.Seed), r.Log)
-			for _, p := range r.Problems {
-				b.WriteString("    " + strings.ReplaceAll(p, "\n", "\n    ") + "\n")
-			}
-		}
-	}
-	return b.String()
+	return text
 }
 
 // summary returns the total numbers, and a Markdown table with a row for each fault.
 func (rep report) summary() string {
 	var b strings.Builder
-	total := 0.0
-	for _, r := range rep.Results {
-		total += r.Total
-	}
-	fmt.Fprintf(&b, "%d seeds: %d converged, %d failed, %d missed (the run ended before the fault); %.0f s with %d workers, %.1f s per seed\n\n",
-		len(rep.Results), rep.count(converged), rep.count(failed), rep.count(missed), rep.Wall, rep.Workers, total/float64(max(1, len(rep.Results))))
+	fmt.Fprintf(&b, "%d seeds: %d converged, %d failed, %d missed (the run ended before the fault); %.0f s with %d workers\n\n",
+		len(rep.results), rep.count(converged), rep.count(failed), rep.count(missed), rep.wall.Seconds(), rep.workers)
 	fmt.Fprintf(&b, "| %-24s | seeds | converged | failed | missed | exit codes | longest operation (s) | longest next apply (s) |\n|---|---|---|---|---|---|---|---|\n", "fault")
 	for _, f := range faults {
 		var of report
 		codes := map[int]int{}
-		var operation, next float64
-		for _, r := range rep.Results {
-			if r.Fault == f.name {
-				of.Results = append(of.Results, r)
-				if r.Verdict != missed {
-					codes[r.Exit]++
+		var operation, next time.Duration
+		for _, r := range rep.results {
+			if r.fault.name == f.name {
+				of.results = append(of.results, r)
+				if r.verdict != missed {
+					codes[r.exit]++
 				}
-				operation, next = max(operation, r.Took), max(next, r.Converge)
+				operation, next = max(operation, r.took), max(next, r.converge)
 			}
 		}
-		fmt.Fprintf(&b, "| %-24s | %d | %d | %d | %d | %s | %.1f | %.1f |\n", f.name, len(of.Results), of.count(converged), of.count(failed), of.count(missed), counts(codes), operation, next)
+		fmt.Fprintf(&b, "| %-24s | %d | %d | %d | %d | %s | %.1f | %.1f |\n", f.name, len(of.results), of.count(converged), of.count(failed), of.count(missed), counts(codes), operation.Seconds(), next.Seconds())
 	}
 	return b.String()
 }

@@ -46,7 +46,7 @@ func runSeeds(ctx context.Context, o options, choices []choice) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			r := k.runSeedWithRetry(ctx, c, o.out)
+			r := k.seed(ctx, c, o.out)
 			if ctx.Err() != nil {
 				return nil // the result of an interrupted seed is not valid
 			}
@@ -56,13 +56,13 @@ func runSeeds(ctx context.Context, o options, choices []choice) error {
 		})
 	}
 	_ = workers.Wait()
-	rep := report{Workers: o.workers, Wall: time.Since(began).Seconds()}
+	rep := report{workers: o.workers, wall: time.Since(began)}
 	for _, r := range results {
 		if r != nil {
-			rep.Results = append(rep.Results, *r)
+			rep.results = append(rep.results, *r)
 		}
 	}
-	if err := rep.write(o.out); err != nil {
+	if err := os.WriteFile(filepath.Join(o.out, "report.md"), []byte(rep.markdown()), 0o644); err != nil {
 		return err
 	}
 	fmt.Print("\n", rep.summary(), "\nreport: ", filepath.Join(o.out, "report.md"), "\n")
@@ -70,23 +70,9 @@ func runSeeds(ctx context.Context, o options, choices []choice) error {
 		return errors.New("interrupted")
 	}
 	if n := rep.count(failed); n > 0 {
-		return fmt.Errorf("%d of %d seeds failed", n, len(rep.Results))
+		return fmt.Errorf("%d of %d seeds failed", n, len(rep.results))
 	}
 	return nil
-}
-
-// runSeedWithRetry runs the test of one choice. If the test fails and this computer stood still during the test, it is run once more.
-func (k *kit) runSeedWithRetry(ctx context.Context, c choice, out string) result {
-	before := stallTime()
-	r := k.seed(ctx, c, out)
-	stood := stallTime() - before
-	if r.Verdict != failed || stood < disturbing || ctx.Err() != nil {
-		return r
-	}
-	fmt.Printf("%s\n    all processes on this machine waited for memory or disks for %.0f s during this seed: it is run once more\n", r.line(), stood.Seconds())
-	r = k.seed(ctx, c, out)
-	r.Disturbed = stood.Seconds()
-	return r
 }
 
 // seed runs the test of one choice in a separate lab, and writes a log. If the test fails, the state folder and libvirt's
@@ -94,26 +80,25 @@ func (k *kit) runSeedWithRetry(ctx context.Context, c choice, out string) result
 func (k *kit) seed(ctx context.Context, c choice, out string) result {
 	var log strings.Builder
 	s, err := newSandbox(ctx, k, fmt.Sprintf("/tmp/nixbench-lab/faults-%d-%d", os.Getpid(), c.seed), &log)
-	var r result
+	r := result{choice: c, verdict: failed}
 	if err != nil {
-		r = result{Seed: c.seed, Operation: c.operation.name, Phase: c.phase, Fault: c.fault.name, Victim: c.victim, Verdict: failed, Problems: []string{"the lab: " + err.Error()}}
+		r.problems = []string{"the lab: " + err.Error()}
 	} else {
 		r = s.try(ctx, c, nil)
 	}
-	r.Log = filepath.Join(fmt.Sprintf("seed-%d", c.seed), "log")
-	dir := filepath.Dir(filepath.Join(out, r.Log))
+	dir := filepath.Join(out, fmt.Sprintf("seed-%d", c.seed))
 	err = os.MkdirAll(dir, 0o755)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "log"), []byte(log.String()), 0o644)
 	}
-	if err == nil && r.Verdict == failed {
+	if err == nil && r.verdict == failed {
 		err = s.save(dir)
 	}
 	if err != nil {
-		r.Problems = append(r.Problems, "the log is not complete: "+err.Error())
+		r.problems = append(r.problems, "the log is not complete: "+err.Error())
 	}
 	if err := s.close(); err != nil {
-		r.Verdict, r.Problems = failed, append(r.Problems, "the lab: "+err.Error())
+		r.verdict, r.problems = failed, append(r.problems, "the lab: "+err.Error())
 	}
 	return r
 }

@@ -22,37 +22,24 @@ const (
 
 // result is the result of one seed: a line of the report.
 type result struct {
-	Seed      uint64   `json:"seed"`
-	Operation string   `json:"operation"`
-	Phase     string   `json:"phase"`
-	Fault     string   `json:"fault"`
-	Delay     string   `json:"delay"` // of the fault, from the beginning of the phase
-	Victim    string   `json:"victim"`
-	At        float64  `json:"at,omitempty"`     // seconds from the start of the operation
-	During    string   `json:"during,omitempty"` // the phases that were open when the fault was injected
-	Exit      int      `json:"exit"`             // exit code of the operation; -1 if a signal ended the operation
-	Message   string   `json:"message,omitempty"`
-	Took      float64  `json:"took"`     // seconds that the operation took
-	Converge  float64  `json:"converge"` // seconds that the next apply took
-	Total     float64  `json:"total"`
-	Verdict   verdict  `json:"verdict"`
-	Problems  []string `json:"problems,omitempty"`
-	Disturbed float64  `json:"disturbed,omitempty"` // seconds for which this computer stood still during an earlier attempt, which failed
-	Log       string   `json:"log,omitempty"`
+	choice
+	during         string        // the phases that were open when the fault was injected
+	exit           int           // exit code of the operation; -1 if a signal ended the operation
+	took, converge time.Duration // of the operation, and of the next apply
+	verdict        verdict
+	problems       []string
 }
 
 // try runs the operation of the choice c, injects its fault, and checks the cluster afterwards. sabotage is for the
 // tests of this suite: if it is not nil, try calls it after the operation and does not heal the fault.
 func (s *sandbox) try(ctx context.Context, c choice, sabotage func(*sandbox) error) (r result) {
-	began := time.Now()
-	r = result{Seed: c.seed, Operation: c.operation.name, Phase: c.phase, Fault: c.fault.name, Delay: c.delay.String(), Victim: c.victim, Verdict: failed}
+	r = result{choice: c, verdict: failed}
 	defer func() {
-		r.Total = time.Since(began).Seconds()
-		if len(r.Problems) == 0 && r.Verdict == failed {
-			r.Verdict = converged
+		if len(r.problems) == 0 && r.verdict == failed {
+			r.verdict = converged
 		}
 	}()
-	wrong := func(problems ...string) { r.Problems = append(r.Problems, problems...) }
+	wrong := func(problems ...string) { r.problems = append(r.problems, problems...) }
 	for _, before := range c.operation.before {
 		if o, err := s.apply(ctx, before); err != nil || o.code != 0 {
 			wrong(fmt.Sprintf("before the operation: apply: exit code %d (%v): %s", o.code, err, o.message()))
@@ -69,15 +56,15 @@ func (s *sandbox) try(ctx context.Context, c choice, sabotage func(*sandbox) err
 		wrong(fmt.Sprintf("the fault cannot be healed: %v", err))
 		return r
 	}
-	r.Exit, r.Took, r.Message = o.code, o.took.Seconds(), o.message()
+	r.exit, r.took = o.code, o.took
 	switch in.err {
 	case nil:
-		r.At, r.During = in.at.Seconds(), in.during
-		fmt.Fprintf(s.log, "# %s after %.2f s, during %s\n", c.fault.name, r.At, r.During)
+		r.during = in.during
+		fmt.Fprintf(s.log, "# %s after %.2f s, during %s\n", c.fault.name, in.at.Seconds(), in.during)
 		wrong(checkOperation(c.fault, c.victim, o)...)
 		wrong(checkEndTime(c.fault, o.took-in.at)...)
 	case errMissed:
-		r.Verdict = missed
+		r.verdict = missed
 		if o.code != 0 {
 			wrong(fmt.Sprintf("operation: exit code %d without a fault: %s", o.code, o.message()))
 		}
@@ -98,8 +85,8 @@ func (s *sandbox) try(ctx context.Context, c choice, sabotage func(*sandbox) err
 		wrong(s.destroyAll(ctx)...)
 	}
 	wrong(s.checkAfterFault(ctx, c.operation.wanted, &r)...)
-	if len(r.Problems) > 0 {
-		r.Verdict = failed
+	if len(r.problems) > 0 {
+		r.verdict = failed
 	}
 	return r
 }
@@ -117,7 +104,7 @@ func (s *sandbox) checkAfterFault(ctx context.Context, wanted cluster, r *result
 	if err != nil {
 		return []string{err.Error()}
 	}
-	r.Converge = next.took.Seconds()
+	r.converge = next.took
 	wrong = append(wrong, checkNextApply(next)...)
 	if len(wrong) == 0 {
 		idle, _ := s.run(ctx, applied...)

@@ -45,7 +45,7 @@ func TestHandover(t *testing.T) {
 	// The cleanup fails at its end, when nothing of Kubernetes runs any more. Both nodes go back to Kubernetes.
 	c.writeHive("slurm")
 	c.RunOn("node-1", "touch /run/handover-fails")
-	if code, out, diag := c.Try("apply", "--rollback-all-on-failure"); code != 8 || !strings.Contains(out+diag, "this cleanup is told to fail") {
+	if code, out, diag := c.Try("apply", "--rollback", "all"); code != 8 || !strings.Contains(out+diag, "this cleanup is told to fail") {
 		t.Errorf("a cleanup that fails: exit code %d", code)
 	}
 	c.checkKubernetes(identity)

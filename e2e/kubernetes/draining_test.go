@@ -85,7 +85,7 @@ func TestDrain(t *testing.T) {
 			"w-1: drain: default/debug is a bare pod",
 			"default/cache-", "has data on the node that the drain deletes: emptyDir data",
 			"default/firm-", "cannot be evicted: PodDisruptionBudget default/firm allows 0 disruptions (1 of 1 pods must be healthy, and 1 are)",
-			"--drain-bare-pods and --drain-local-data", "--no-drain",
+			"--drain-delete bare-pods and --drain-delete local-data", "--no-drain",
 		} {
 			if !strings.Contains(diag, want) {
 				t.Errorf("%s: %q is not in\n%s", args[0], want, diag)
@@ -123,11 +123,11 @@ func TestDrain(t *testing.T) {
 	g.runOn("cp-1", admin+"apply -f /root/undrainable.yaml && "+admin+"delete poddisruptionbudget firm")
 	g.waitForOutput(time.Minute, "cp-1", admin+"get pod debug -o jsonpath='{.status.phase}'", "Running")
 	g.writeHive(1, 2, initialLabels+"settings.kubelet.maxPods = 78; ")
-	_, out, _ := g.try("plan", "--drain-bare-pods", "--drain-local-data")
+	_, out, _ := g.try("plan", "--drain-delete", "bare-pods,local-data")
 	if !strings.Contains(out, "w-1: the drain would delete:") {
 		t.Errorf("plan: %s", out)
 	}
-	if code, _, diag := g.try("apply", "--drain-bare-pods", "--drain-local-data"); code != 0 || !strings.Contains(diag, "w-1: the drain deletes default/debug, which is a bare pod") {
+	if code, _, diag := g.try("apply", "--drain-delete", "bare-pods,local-data"); code != 0 || !strings.Contains(diag, "w-1: the drain deletes default/debug, which is a bare pod") {
 		t.Errorf("apply: exit code %d\n%s", code, diag)
 	}
 	if got := g.runOn("cp-1", admin+"get pods -o name | grep -c debug; true"); got != "0" {

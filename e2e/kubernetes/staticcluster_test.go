@@ -142,7 +142,7 @@ func (s *staticCluster) try(args ...string) (int, string) {
 
 func (s *staticCluster) runApply() string {
 	s.Helper()
-	return s.run("apply", "--no-check", "--facts", "facts.json")
+	return s.run("apply", "--timeout", "check=0", "--facts", "facts.json")
 }
 
 // runs a script on a node that may fail, or not be there.

@@ -221,10 +221,6 @@ func testGuest(t *testing.T, g guest) {
 	if got != want {
 		t.Errorf("%s has\n%s\nwant\n%s", g.name, got, want)
 	}
-	if g.driver == "qemu" {
-		// The file system of a seed for cloud-init.
-		g.run(t, "modprobe isofs && grep -w iso9660 /proc/filesystems")
-	}
 
 	// A system that is set as the boot default is activated at the next boot.
 	g.run(t, `

@@ -191,9 +191,6 @@ func checkHive(t *testing.T, name, text string) {
 		if reason := surveyed.Broken[u.Name]; reason != nil {
 			t.Errorf("%s: %s: %v", name, u.Name, reason)
 		}
-		if reason := surveyed.BrokenKeys[u.Name]; reason != nil {
-			t.Errorf("%s: %s: %v", name, u.Name, reason)
-		}
 		units = append(units, u.Name)
 	}
 	closures := instantiate(t, e, units)

@@ -78,7 +78,7 @@ in
 
       with subtest("a change that cuts the network is rolled back"):
           use_hive("cut")
-          output = nixbench("apply --yes --on web --confirm-timeout 20s", code=8)
+          output = nixbench("apply --yes --on web --timeout confirm=20s", code=8)
           assert "web" in output
           web.wait_until_succeeds("grep -x second /etc/marker", timeout=120)
           assert current_system(web) == boot_default(web) == "${versions.second}"

@@ -80,7 +80,7 @@ in
     with subtest("a machine from an image"):
         use_hive("first")
         # Without nested virtualization the machine is emulated, and slow.
-        nixbench("apply --yes --boot-timeout 20m")
+        nixbench("apply --yes --timeout boot=20m")
         assert "first" in marker()
 
     with subtest("a change, and a reboot with the boot loader of the machine"):

@@ -29,7 +29,7 @@ func TestVirtualMachines(t *testing.T) {
     modules = [ { environment.etc."version".text = "one"; } ];
   };`, image)
 	b.writeHive(role)
-	const patience = "--confirm-timeout=5m" // on a busy machine
+	const patience = "--timeout=confirm=5m" // on a busy machine
 	before := b.listObjects("qemu")
 	b.run(0, "doctor")
 	_, stderr := b.run(0, "apply", patience)

@@ -75,7 +75,7 @@ func TestNode(t *testing.T) {
 	// The network is down when the switch has ended, so no client can confirm it.
 	write("cut", `systemd.services.cut = { wantedBy = [ "multi-user.target" ]; postStop = "/usr/sbin/ip link set eth0 up";
       serviceConfig = { Type = "oneshot"; RemainAfterExit = true; ExecStart = "/usr/sbin/ip link set eth0 down"; }; };`)
-	h.run(8, "apply", "--confirm-timeout", "10s").says("no client could log in to confirm it within 10s; the node rolled back to "+second, "automatically")
+	h.run(8, "apply", "--timeout", "confirm=10s").says("no client could log in to confirm it within 10s; the node rolled back to "+second, "automatically")
 	check("two")
 
 	write("three", "")

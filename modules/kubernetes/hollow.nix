@@ -159,7 +159,7 @@ let
           nodeLeaseDurationSeconds = 40;
           nodeLeaseParallelism = 4;
           nodePlayStageParallelism = 4;
-          podPlayStageParallelism = 16;
+          podPlayStageParallelism = cfg.hollow.parallelism;
         };
       }
     ]
@@ -298,6 +298,12 @@ in
       defaultText = lib.literalMD "`hollow` of the role";
       readOnly = true;
       description = "Number of simulated nodes for which this worker stands, in addition to its own node.";
+    };
+    parallelism = mkOption {
+      type = types.ints.positive;
+      default = 16;
+      example = 64;
+      description = "Number of changes of simulated pods that kwok makes at once. If a larger number changes the results of a benchmark, kwok limits them.";
     };
     capacity = mkOption {
       type = types.attrsOf types.str;

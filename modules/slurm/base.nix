@@ -141,6 +141,18 @@ in
       };
       description = "Parameters in slurm.conf. true is written as `YES`, false as `NO`, and a list with commas.";
     };
+    schedulerParameters = mkOption {
+      type = types.attrsOf scalar;
+      default = { };
+      example = {
+        bf_interval = 10;
+        defer = true;
+      };
+      description = ''
+        Parts of `SchedulerParameters` in slurm.conf, which several modules can set. true is a part without a
+        value, and false leaves it out. A part in `settings.SchedulerParameters` wins.
+      '';
+    };
     cgroup = {
       enable = mkOption {
         type = types.bool;

@@ -19,6 +19,18 @@ let
   formatLines = settings: lib.concatStrings (lib.mapAttrsToList (n: v: "${n}=${formatValue v}\n") settings);
   formatWords = settings: lib.concatStringsSep " " (lib.mapAttrsToList (n: v: "${n}=${formatValue v}") settings);
 
+  # The setting SchedulerParameters: its parts in cfg.settings, and those of cfg.schedulerParameters with other names.
+  schedulerParameters =
+    let
+      own = lib.concatMap (part: lib.splitString "," (toString part)) (
+        lib.toList (cfg.settings.SchedulerParameters or [ ])
+      );
+      ownNames = map (part: builtins.head (lib.splitString "=" part)) own;
+      others = removeAttrs (lib.filterAttrs (_: value: value != false) cfg.schedulerParameters) ownNames;
+      parts = own ++ lib.mapAttrsToList (n: v: if v == true then n else "${n}=${toString v}") others;
+    in
+    lib.optionalAttrs (parts != [ ]) { SchedulerParameters = parts; };
+
   # A partition of a role contains the nodes that have the name of the role as a feature.
   nodeSets = lib.concatMapStrings (role: "NodeSet=${role} Feature=${role}\n") cfg.rolePartitions;
 in
@@ -84,7 +96,7 @@ in
       extraConfig =
         "SlurmctldHost=${cfg.controller.name}(${cfg.controller.address})\n"
         + nodeSets
-        + formatLines (removeAttrs cfg.settings [ "ProctrackType" ]);
+        + formatLines (removeAttrs (cfg.settings // schedulerParameters) [ "ProctrackType" ]);
       extraCgroupConfig = formatLines cfg.cgroup.settings;
     };
 

@@ -2,20 +2,13 @@
 // and the free memory of this machine.
 package workload
 
-import (
-	"runtime"
-)
+import "runtime"
 
-// memoryCost is the approximate memory in bytes of one evaluation: an evaluation of n units needs base + n×unit.
-type memoryCost struct{ base, unit int64 }
-
-func (c memoryCost) of(units int) int64 { return c.base + int64(units)*c.unit }
-
-// Work is what one kind of evaluation costs. An evaluation of n units takes the time start + n×unit; only the ratio of start and
-// unit matters.
+// Work is what one kind of evaluation costs. An evaluation of n units needs about base + n×memory bytes, and takes the time
+// start + n×time; only the ratio of start and time matters.
 type Work struct {
-	memory      memoryCost
-	start, unit int64
+	base, memory int64
+	start, time  int64
 	// MaxChunk is the maximum number of units that one process evaluates, unless the user sets another. A larger chunk saves
 	// little time. Also, progress is counted in chunks, and a failing unit is searched in its chunk.
 	MaxChunk int
@@ -25,26 +18,12 @@ type Work struct {
 // 1, 2, 3 and 5 units, and about 4.5 s and 5.5 s per unit. The survey of 5, 20 and 50 Kubernetes workers needs 0.5, 1.6
 // and 3.7 GiB, and about 1.1 s and 0.5 s per unit.
 var (
-	Systems = Work{memoryCost{base: 256 << 20, unit: 640 << 20}, 9, 11, 5}
-	Survey  = Work{memoryCost{base: 256 << 20, unit: 80 << 20}, 11, 5, 20}
+	Systems = Work{base: 256 << 20, memory: 640 << 20, start: 9, time: 11, MaxChunk: 5}
+	Survey  = Work{base: 256 << 20, memory: 80 << 20, start: 11, time: 5, MaxChunk: 20}
 )
 
-// resources are the cores and the free memory, in bytes, of this machine.
-type resources struct {
-	cores  int
-	memory int64
-}
-
-// findResources returns the resources that this process may use.
-func findResources() resources {
-	return resources{runtime.GOMAXPROCS(0), availableMemory()} // GOMAXPROCS considers a limit of the cgroup
-}
-
-// fit returns how many processes of the given cost the machine can run at once, at least one. An eighth of the
-// memory is reserved for nixbench, for machines that boot meanwhile, and for systems larger than the measured ones.
-func (r resources) fit(cost int64) int {
-	return int(max(1, min(int64(r.cores), (r.memory-r.memory/8)/cost)))
-}
+// bytesFor returns the memory that an evaluation of n units needs.
+func (w Work) bytesFor(n int) int64 { return w.base + int64(n)*w.memory }
 
 // Plan is how units are evaluated: at most Processes at once, with up to Chunk units each.
 type Plan struct{ Processes, Chunk int }
@@ -55,11 +34,14 @@ type Plan struct{ Processes, Chunk int }
 // A plan needs more memory than is free only if both are set, or if one process for one unit, or the number of processes
 // asked for, needs more.
 func (w Work) Plan(units, workers, chunkSize int) Plan {
-	return w.planFor(findResources(), units, workers, chunkSize)
+	return w.planFor(runtime.GOMAXPROCS(0), availableMemory(), units, workers, chunkSize) // GOMAXPROCS considers a limit of the cgroup
 }
 
-// planFor does the work of Plan for a machine with the resources r. It compares the time of each possible size of a chunk.
-func (w Work) planFor(r resources, units, workers, chunkSize int) Plan {
+// planFor does the work of Plan for a machine with so many cores and bytes of free memory. It compares the time of each possible
+// size of a chunk. It leaves an eighth of the memory for nixbench, for machines that boot meanwhile, and for systems larger than
+// the measured ones.
+func (w Work) planFor(cores int, memory int64, units, workers, chunkSize int) Plan {
+	memory -= memory / 8
 	units = max(1, units)
 	smallest, largest := 1, min(w.MaxChunk, units)
 	if chunkSize > 0 {
@@ -69,20 +51,20 @@ func (w Work) planFor(r resources, units, workers, chunkSize int) Plan {
 	var best Plan
 	var bestTime, bestMemory int64
 	for chunk := smallest; chunk <= largest; chunk++ {
-		cost := w.memory.of(chunk)
-		processes := r.fit(cost)
+		cost := w.bytesFor(chunk)
+		processes := int(max(1, min(int64(cores), memory/cost)))
 		if workers > 0 {
 			processes = workers
 		}
-		if chunk > smallest && int64(processes)*cost > r.memory-r.memory/8 {
+		if chunk > smallest && int64(processes)*cost > memory {
 			break // a larger chunk needs even more
 		}
 		chunks := divideRoundingUp(units, chunk)
 		rounds := divideRoundingUp(chunks, processes)
 		processes = divideRoundingUp(chunks, rounds) // more processes would not save a round
-		time, memory := int64(rounds)*(w.start+int64(chunk)*w.unit), int64(processes)*cost
-		if best.Chunk == 0 || time < bestTime || time == bestTime && memory < bestMemory {
-			best, bestTime, bestMemory = Plan{processes, chunk}, time, memory
+		time, needed := int64(rounds)*(w.start+int64(chunk)*w.time), int64(processes)*cost
+		if best.Chunk == 0 || time < bestTime || time == bestTime && needed < bestMemory {
+			best, bestTime, bestMemory = Plan{processes, chunk}, time, needed
 		}
 	}
 	return best

@@ -25,7 +25,7 @@ func TestPlanEvaluation(t *testing.T) {
 		{cores: 8, memory: 0, units: 3, want: Plan{1, 1}},
 		{cores: 1, memory: 24 * gib, units: 20, want: Plan{1, 5}},
 		{cores: 1, memory: 2 * gib, units: 2, want: Plan{1, 2}},
-		{cores: 4, memory: unknownMemory, units: 21, want: Plan{4, 3}}, // 7 chunks, two rounds
+		{cores: 4, memory: math.MaxInt64, units: 21, want: Plan{4, 3}}, // 7 chunks, two rounds
 		{cores: 4, memory: 24 * gib, units: 2, want: Plan{2, 1}},
 		{cores: 4, memory: 24 * gib, units: 1, want: Plan{1, 1}},
 		{cores: 4, memory: 24 * gib, units: 0, want: Plan{1, 1}},
@@ -39,7 +39,7 @@ func TestPlanEvaluation(t *testing.T) {
 		{cores: 4, memory: 1 * gib, units: 20, chunk: math.MaxInt, want: Plan{1, 20}},
 		{cores: 4, memory: 1 * gib, units: 20, workers: 3, chunk: 5, want: Plan{2, 5}}, // 4 chunks: two rounds
 	} {
-		if got := Systems.planFor(resources{tc.cores, tc.memory}, tc.units, tc.workers, tc.chunk); got != tc.want {
+		if got := Systems.planFor(tc.cores, tc.memory, tc.units, tc.workers, tc.chunk); got != tc.want {
 			t.Errorf("%+v: got %+v", tc, got)
 		}
 	}
@@ -51,8 +51,8 @@ func TestPlanFitsMemory(t *testing.T) {
 		for cores := 1; cores <= 64; cores *= 2 {
 			for memory := int64(1) << 28; memory <= 1<<38; memory *= 2 {
 				for _, units := range []int{1, 2, 3, 7, 20, 100, 501} {
-					p := w.planFor(resources{cores, memory}, units, 0, 0)
-					needs := int64(p.Processes) * w.memory.of(p.Chunk)
+					p := w.planFor(cores, memory, units, 0, 0)
+					needs := int64(p.Processes) * w.bytesFor(p.Chunk)
 					if p.Processes > cores || p.Chunk > w.MaxChunk || p.Processes < 1 || p.Chunk < 1 ||
 						needs > memory && p != (Plan{1, 1}) {
 						t.Errorf("%+v, %d cores, %d MiB, %d units: %+v, which needs %d MiB", w, cores, memory>>20, units, p, needs>>20)
@@ -78,7 +78,7 @@ func TestPlanSurvey(t *testing.T) {
 		{cores: 1, memory: 8 * gib, units: 1000, want: Plan{1, 20}},
 		{cores: 16, memory: 2 * gib, units: 42, workers: 7, chunk: 1, want: Plan{7, 1}},
 	} {
-		if got := Survey.planFor(resources{tc.cores, tc.memory}, tc.units, tc.workers, tc.chunk); got != tc.want {
+		if got := Survey.planFor(tc.cores, tc.memory, tc.units, tc.workers, tc.chunk); got != tc.want {
 			t.Errorf("%+v: got %+v", tc, got)
 		}
 	}

@@ -1,13 +1,13 @@
 package flux
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -80,13 +80,23 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 		}
 	}
 	if len(argv) > 2 && argv[0] == "sh" && argv[2] == "--" {
-		return []byte(usage(node)), nil
+		return []byte(usage()), nil
 	}
-	if node != "leader-1" {
+	switch text := strings.Join(argv, " "); {
+	case argv[0] == "date" && node != "leader-1":
+		return strconv.AppendInt(nil, time.Now().UnixNano(), 10), nil
+	case strings.Contains(text, "-stamps") && node != "compute-1": // where the jobs run
+		return nil, nil
+	case strings.Contains(text, "-stamps"):
+	case node != "leader-1":
 		return nil, fmt.Errorf("%s: %s: command not found", node, argv[0])
 	}
 	if argv[0] == "date" {
 		now := time.Now().Add(ahead)
+		f.mu.Lock()
+		f.count["date of leader"]++
+		n = f.count["date of leader"]
+		f.mu.Unlock()
 		if n > 5 {
 			now = now.Add(f.drift)
 		}
@@ -99,14 +109,15 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 			return nil, err
 		}
 	}
+	argv = slices.Clone(argv)
 	for i := range argv {
-		argv[i] = strings.ReplaceAll(argv[i], folder, f.folder)
+		argv[i] = f.replace(argv[i])
 	}
 	if argv[0] == "systemctl" {
 		argv = append([]string{"env"}, argv...) // finds the stand-in
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Stdin, cmd.Env = bytes.NewReader(bytes.ReplaceAll(input, []byte(folder), []byte(f.folder))), f.env
+	cmd.Stdin, cmd.Env = strings.NewReader(f.replace(string(input))), f.env
 	var diag strings.Builder
 	cmd.Stderr = &diag
 	out, err := cmd.Output()
@@ -116,13 +127,12 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	return out, err
 }
 
+// replace replaces the paths of the player by paths in the folder of the test.
+func (f *fakeCluster) replace(text string) string {
+	return strings.NewReplacer(folder, f.folder, "/run/nixbench-bench-stamps", f.folder+"-stamps").Replace(text)
+}
+
 // usage answers to the script of [player.ReadUsage].
-func usage(node string) string {
-	line := func(name string) string {
-		return name + "|1024|812 (process) S 1 812 812 0 -1 4194560 9 0 0 0 100 50 0 0 20 0 9 0 100 1 1\n"
-	}
-	if node == "leader-1" {
-		return line("flux-broker-*") + line("sched-simple")
-	}
-	return line("flux-broker-*")
+func usage() string {
+	return "flux-broker-*|1500000|1048576\n"
 }

@@ -66,19 +66,6 @@ func (p *Player) Clean(ctx context.Context) error {
 	}
 }
 
-// programs are the names of Flux's processes. A broker's name ends with its rank. The job manager and the other modules in C are
-// threads of the broker. Schedulers in Python, and the programs that check the requests of jobs, are processes of their own.
-var programs = []string{"flux-broker-*", "sched-simple", "sched-fifo", "sched-backfill", "job-validator", "job-frobnicator"}
-
-// Usage implements [player.Player]. The usage of the broker does not contain the programs of jobs.
-func (p *Player) Usage(ctx context.Context) (map[string]player.Usage, error) {
-	usage, err := p.Remote.Usage(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if u, ok := usage[programs[0]]; ok {
-		usage["flux-broker"] = u
-		delete(usage, programs[0])
-	}
-	return usage, nil
-}
+// programs are the names of Flux's processes. A broker's name ends with its rank. The cgroup of a broker contains the schedulers in Python,
+// the programs that check the requests of jobs, and the jobs.
+var programs = []string{"flux-broker-*"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,11 @@ import (
 func TestContract(t *testing.T) {
 	t.Parallel()
 	playertest.Run(t, func(t *testing.T) player.Player { return newFake(t).player() })
+	playertest.Launch(t, func(t *testing.T, delay time.Duration) player.Player {
+		f := newFake(t)
+		f.env = append(f.env, fmt.Sprintf("LAUNCH=%f", delay.Seconds()))
+		return f.player()
+	})
 }
 
 // play runs jobs on a fake instance with a time limit.
@@ -50,7 +56,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s at %v", e.Kind, e.Time.Sub(begin))
 		}
 	}
-	if diff := cmp.Diff([]string{"submit", "created", "admitted", "bound compute-[1-2]", "start compute-[1-2]", "finish"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"submit", "created", "admitted", "bound compute-[1-2]", "launched compute-[1-2]", "start compute-1", "start compute-1", "last compute-1", "last compute-1", "finish"}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -64,7 +70,7 @@ func TestFailedJobs(t *testing.T) {
 		want   string
 	}{
 		"refused":             {"STATUS=0", workload.Job{ID: "a", Queue: "none"}, "'none' is not a valid queue"},
-		"cancelled":           {"CANCEL=77", workload.Job{ID: "a", Runtime: 77}, "cancel: by the test"},
+		"cancelled":           {"CANCEL=sleep 77", workload.Job{ID: "a", Runtime: 77}, "cancel: by the test"},
 		"exit status":         {"STATUS=768", workload.Job{ID: "a"}, "exit status 3"},
 		"killed by a signal":  {"STATUS=9", workload.Job{ID: "a"}, "signal 9"},
 		"refused, after none": {"STATUS=0", workload.Job{ID: "a", Queue: "none", Submit: 0.1}, "'none' is not a valid queue"},
@@ -176,7 +182,9 @@ func TestJobspec(t *testing.T) {
 		spec := jobspec(jobs[0])
 		task := spec["tasks"].([]object)[0]
 		var got []string
-		for _, part := range []any{spec["resources"], task["count"], task["command"]} {
+		_, run, _ := strings.Cut(task["command"].([]string)[2], "stamp first\n")
+		run, _, _ = strings.Cut(run, "\n")
+		for _, part := range []any{spec["resources"], task["count"], strings.Fields(run)} {
 			data, err := json.Marshal(part)
 			if err != nil {
 				t.Fatal(err)
@@ -221,7 +229,7 @@ func TestLimits(t *testing.T) {
 // The usage of the broker is the sum over all nodes.
 func TestUsage(t *testing.T) {
 	got, err := newFake(t).player().Usage(t.Context())
-	want := map[string]player.Usage{"flux-broker": {CPU: 4.5, Memory: 3 << 20}, "sched-simple": {CPU: 1.5, Memory: 1 << 20}}
+	want := map[string]player.Usage{"flux-broker": {CPU: 4.5, Memory: 3 << 20}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v, %s", err, diff)
 	}
@@ -235,12 +243,5 @@ func TestNoLeader(t *testing.T) {
 	}
 	if _, err := p.Limits(t.Context()); err == nil {
 		t.Error("no error")
-	}
-}
-
-// BenchmarkPlay measures how many jobs per second the player and the stand-in for Flux, both in one process of Python, submit, run and observe.
-func BenchmarkPlay(b *testing.B) {
-	for b.Loop() {
-		playertest.ReportRate(b, newFake(b).player(), playertest.Burst(1000))
 	}
 }

@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math"
 	"strconv"
 
+	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/workload"
 )
-
-// startTime is added to the run time of a job to get its time limit: the seconds that the start of the job's tasks may take.
-const startTime = 300
 
 // request is a line of the file with jobs that program.py reads.
 type request struct {
@@ -58,11 +55,12 @@ func jobspec(j workload.Job) object {
 	if j.Tasks%j.Nodes != 0 {
 		count = object{"total": j.Tasks}
 	}
-	command := []string{"true"}
+	run := "true"
 	if j.Runtime > 0 {
-		command = []string{"sleep", strconv.FormatFloat(j.Runtime, 'f', -1, 64)}
+		run = "sleep " + strconv.FormatFloat(j.Runtime, 'f', -1, 64)
 	}
-	system := object{"duration": math.Ceil(j.Runtime) + startTime, "cwd": "/", "job": object{"name": jobName}}
+	command := []string{"sh", "-c", player.StampScript(j.ID, "${FLUX_TASK_RANK:-0}", run, player.AppendStamps)}
+	system := object{"duration": j.Limit, "cwd": "/", "job": object{"name": jobName}} // the duration 0 is no limit
 	if j.Queue != "" {
 		system["queue"] = j.Queue
 	}

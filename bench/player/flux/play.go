@@ -1,6 +1,7 @@
 package flux
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -8,36 +9,25 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// Play implements [player.Player]. program.py submits the jobs on the leader. Play sends all events at the end, when it has read
-// the clock of the leader again.
+// Play implements [player.Player]. program.py submits the jobs on the leader.
 func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	if err := checkJobs(jobs); err != nil {
 		return err
 	}
 	leader := p.Place().Scheduler
-	clock, err := p.ReadClock(ctx, leader)
-	if err == nil {
-		defer p.program.Stop(ctx, "")
-		err = p.startProgram(ctx, jobs)
-	}
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil:
-		return err
-	}
-	t := newTrial(jobs)
-	if err = p.begin(ctx, begin().Add(clock.Offset)); err == nil {
-		err = p.follow(ctx, t)
-	} else if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	clocks := p.ReadClockAgain(ctx, leader, clock)
-	for _, e := range t.events {
-		e.Time = clocks.Local(e.Time)
-		send(e)
-	}
-	return err
+	t := newTrial(jobs, leader)
+	defer p.program.Stop(ctx)
+	return p.Measure(ctx, player.Measurement{
+		Jobs: jobs, Stamps: player.FileStamps, JobOf: func(id string, task int) (string, int) { return id, task },
+		SetUp: func(ctx context.Context) error { return p.startProgram(ctx, jobs) },
+		Follow: func(ctx context.Context, start time.Time) error {
+			if err := p.begin(ctx, start.Add(p.ClockBefore(leader).Offset)); err != nil {
+				return cmp.Or(context.Cause(ctx), err)
+			}
+			return p.follow(ctx, t)
+		},
+		Events: func(map[string]player.Clocks) []player.Event { return t.events }, Capacity: t.submissions.Rate,
+	}, begin, send)
 }
 
 // follow reads the lines that program.py writes until all jobs have ended.

@@ -105,6 +105,7 @@ type line struct {
 	Job     string
 	ID      uint64
 	Submit  float64
+	Took    float64 // seconds that program.py needed to send the request
 	Refused string
 	Time    float64
 	Event   string

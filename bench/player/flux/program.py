@@ -7,7 +7,7 @@
 # epoch on the clock of this node, when it is ready. The lines that it writes:
 #
 #   {"ready": true}                                                   the program receives the events of jobs
-#   {"job": "j1", "submit": 1700000000.000001}                        the request is sent
+#   {"job": "j1", "submit": 1700000000.000001, "took": 0.0001}        the request is sent, in 0.0001 s
 #   {"job": "j1", "id": 123}                                          Flux has the job
 #   {"job": "j1", "refused": "...", "time": 1700000000.000001}        Flux has refused the job
 #   {"id": 123, "event": "alloc", "time": 1700000000.000001, "context": {}, "nodes": "compute-1"}
@@ -83,8 +83,9 @@ class Player:
         system["environment"] = {"PATH": os.environ["PATH"]}
         ids = [self.ids[a] for a in job.get("after", [])]
         system["dependencies"] = [{"scheme": "afterany", "value": str(i)} for i in ids if i is not None and i not in self.ended]
-        self.write(job=job["job"], submit=time.time())
+        at = time.time()
         flux.job.submit_async(self.handle, json.dumps(job["spec"])).then(self.on_answer, job)
+        self.write(job=job["job"], submit=at, took=time.time() - at)
 
     def on_answer(self, future, job):
         try:

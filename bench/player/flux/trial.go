@@ -3,6 +3,7 @@ package flux
 import (
 	"fmt"
 	"syscall"
+	"time"
 
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/workload"
@@ -10,18 +11,20 @@ import (
 
 // trial is the state of the jobs during one call of Play.
 type trial struct {
-	jobs     []workload.Job
-	events   []player.Event    // with the times of the leader's clock
-	jobOf    map[uint64]string // by id in Flux
-	early    map[uint64][]line // events whose job id the player does not know yet, or that belong to a job of another user
-	ended    map[string]bool
-	admitted map[string]bool
-	nodes    map[string]string // on which jobs were placed
-	problem  map[string]string // why a job has failed or was cancelled, by job
+	jobs        []workload.Job
+	leader      string
+	submissions player.Submissions
+	events      []player.Event    // with the times of the leader's clock
+	jobOf       map[uint64]string // by id in Flux
+	early       map[uint64][]line // events whose job id the player does not know yet, or that belong to a job of another user
+	ended       map[string]bool
+	admitted    map[string]bool
+	nodes       map[string]string // on which jobs were placed
+	problem     map[string]string // why a job has failed or was cancelled, by job
 }
 
-func newTrial(jobs []workload.Job) *trial {
-	return &trial{jobs: jobs, jobOf: map[uint64]string{}, early: map[uint64][]line{}, ended: map[string]bool{},
+func newTrial(jobs []workload.Job, leader string) *trial {
+	return &trial{jobs: jobs, leader: leader, jobOf: map[uint64]string{}, early: map[uint64][]line{}, ended: map[string]bool{},
 		admitted: map[string]bool{}, nodes: map[string]string{}, problem: map[string]string{}}
 }
 
@@ -31,6 +34,7 @@ func (t *trial) addLines(lines []line) {
 		switch {
 		case l.Submit > 0:
 			t.add(l.Job, player.Submit, l.Submit)
+			t.submissions.Add(1, time.Duration(l.Took*float64(time.Second)))
 		case l.Refused != "":
 			t.fail(l.Job, l.Time, l.Refused)
 		case l.Job != "":
@@ -67,7 +71,7 @@ func (t *trial) addEvent(job string, l line) {
 		t.nodes[job] = l.Nodes
 		t.add(job, player.Bound, l.Time)
 	case "start":
-		t.add(job, player.Start, l.Time)
+		t.add(job, player.Launched, l.Time)
 	case "exception":
 		if l.Context.Severity == 0 && t.problem[job] == "" {
 			t.problem[job] = describe(l)
@@ -108,8 +112,8 @@ func describeStatus(status int) string {
 }
 
 func (t *trial) add(job, kind string, seconds float64) {
-	e := player.Event{Time: timeOf(seconds), Kind: kind, Job: job}
-	if kind == player.Bound || kind == player.Start {
+	e := player.Event{Time: timeOf(seconds), Kind: kind, Job: job, Clock: t.leader}
+	if kind == player.Bound || kind == player.Launched {
 		e.Node = t.nodes[job]
 	}
 	t.events = append(t.events, e)

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-
-	"github.com/nixbench/nixbench/bench/player"
 )
 
 const (
@@ -19,16 +17,6 @@ const (
 	// tokenLife is how long the token of the service account is valid. The token ends earlier if its namespace is deleted.
 	tokenLife = "168h"
 )
-
-// CommandUsage implements [player.Commander]. It adds the processor time of watches that have ended, because a watch does not run
-// in the SSH connection.
-func (p *Player) CommandUsage(ctx context.Context) (player.CommandUsage, error) {
-	u, err := player.ReadCommandUsage(ctx, p.Cluster.Run, p.Place().Scheduler)
-	if p.Client == "" {
-		u.CPU += p.watch.cpu
-	}
-	return u, err
-}
 
 // accessObjects returns the Kubernetes objects in the namespace that allow the client to create jobs and watch pods.
 func accessObjects() ([]byte, error) {

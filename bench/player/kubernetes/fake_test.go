@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,6 +47,10 @@ type fakeCluster struct {
 	exit      string        // exit status of the pods, if they fail
 	client    string        // the node on which commands run; empty: cp-1
 	access    string        // the kubeconfig of the client
+	launch    time.Duration // from the placement of a pod to its first instruction
+	logs      string        // of the pods, on worker-1
+	pulls     int           // how often kubectl get pods says that the image is missing
+	digest    string        // of the image
 
 	noScheduler     bool   // the metrics of kube-scheduler cannot be read
 	schedulerConfig string // what kubectl prints as the ConfigMap of another scheduler
@@ -64,7 +69,7 @@ func (f *fakeCluster) player(o Options) *Player {
 		return engine.Member{Node: node, Engine: nixeval.Engine{Kind: "kubernetes", Role: role, Settings: []byte(settings)}}
 	}
 	if o.Image == "" {
-		o.Image, o.Command = "localhost/sleep:1", []string{"/bin/sleep", "{runtime}"}
+		o.Image = "localhost/sleep:1"
 	}
 	p := New(engine.Cluster{Name: "bench", Run: f.run, Members: []engine.Member{
 		member("worker-1", "worker", ""), member("cp-1", "control-plane", `{"port": 7443}`), member("cp-2", "control-plane", ""),
@@ -100,11 +105,19 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	now := time.Now()
 	switch script := string(input); {
 	case len(argv) > 2 && argv[0] == "sh" && argv[2] == "--":
-		return []byte("etcd|2048|812 (etcd) S 1 812 812 0 -1 4194560 9 0 0 0 150 50 0 0 20 0 9 0 100 1 1\n"), nil
+		return []byte("etcd|2000000|2097152\n"), nil
+	case argv[0] == "date" && node != cmp.Or(f.client, "cp-1"): // the other clocks show the right time
+		return strconv.AppendInt(nil, now.UnixNano(), 10), nil
+	case slices.Equal(argv, stampsCommand):
+		if node == "worker-1" {
+			return []byte(f.logs), nil
+		}
+		return nil, nil
+	case argv[0] == "bash" && argv[2] == waitScript:
+		time.Sleep(5 * time.Millisecond)
+		return nil, nil
 	case slices.Contains(argv, "/metrics"):
 		return f.metrics(node, argv)
-	case strings.Contains(script, "sshd"):
-		return fmt.Appendf(nil, "9 (sh) S 7 9 9 0 -1 1 1 1 1 1 0 0 0 0 20 0\n7 (sshd) S 1 9 9 0 -1 1 1 1 1 1 0 0 %d 0 20 0\n", 10*f.count["sh"]), nil
 	case argv[0] == "sh" && argv[1] == "-c" && node == f.client:
 		if !strings.Contains(argv[2], "umask 077") || !strings.HasSuffix(argv[2], accessFile) {
 			f.t.Errorf("unexpected command %q", argv)
@@ -127,12 +140,11 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	}
 	switch script := string(input); {
 	case argv[0] == "date":
-		if f.count["date"] > 5 {
+		if f.count["date of cp-1"]++; f.count["date of cp-1"] > 5 {
 			now = now.Add(f.drift)
 		}
 		return strconv.AppendInt(nil, now.Add(ahead).UnixNano(), 10), nil
 	case argv[0] == "sh":
-		watched := f.watching
 		f.watching = strings.Contains(script, "systemd-run")
 		f.printed.Reset()
 		if f.watching {
@@ -141,9 +153,6 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 					f.add(now, "ADDED|"+firstPodName+"||||Pending||")
 				}
 			}
-		}
-		if watched && strings.Contains(script, "/cgroup") {
-			return []byte("21 (bash) S 1 9 9 0 -1 1 1 1 1 1 1 1 100 48 20 0\n"), nil
 		}
 	case argv[0] == "tail":
 		return f.tail(argv, now)
@@ -229,7 +238,14 @@ func (f *fakeCluster) kubectl(args []string, input []byte) ([]byte, error) {
 		}
 		f.namespace = true
 	case "delete namespace":
-		f.namespace, f.objects, f.lines = false, map[string]map[string]any{}, nil
+		f.namespace, f.objects, f.lines, f.logs = false, map[string]map[string]any{}, nil, ""
+	case "get pods":
+		if f.pulls--; f.pulls > 0 {
+			return []byte("worker-1||Back-off pulling image\n"), nil
+		}
+		return []byte("worker-1|" + cmp.Or(f.digest, "docker.io/library/busybox@sha256:1") + "|\n"), nil
+	case "delete pods":
+		delete(f.objects, "Pod/image-worker-1")
 	case "create token":
 		return []byte("secret\n"), nil
 	case "get nodes":
@@ -239,7 +255,7 @@ func (f *fakeCluster) kubectl(args []string, input []byte) ([]byte, error) {
 		if err := json.Unmarshal(input, &o); err != nil {
 			return nil, err
 		}
-		if f.count["kubectl"] == 2 && o["kind"] == "Pod" {
+		if f.count["kubectl"] == 5 && o["kind"] == "Pod" {
 			return nil, errors.New(`Error from server (Forbidden): pods "x" is forbidden: error looking up service account nixbench-bench/default: serviceaccount "default" not found`)
 		}
 		items, isList := o["items"].([]any)
@@ -302,8 +318,12 @@ func (f *fakeCluster) create(o map[string]any) error {
 	spec := o["spec"].(map[string]any)
 	f.checkGroup(name, spec)
 	pod := spec["template"].(map[string]any)["spec"].(map[string]any)
-	command := pod["containers"].([]any)[0].(map[string]any)["command"].([]any)
-	seconds, err := strconv.ParseFloat(command[len(command)-1].(string), 64)
+	command := fmt.Sprint(pod["containers"].([]any)[0].(map[string]any)["command"])
+	m := regexp.MustCompile(`\bsleep ([0-9.]+)`).FindStringSubmatch(command)
+	if m == nil {
+		return fmt.Errorf("the command is %s", command)
+	}
+	seconds, err := strconv.ParseFloat(m[1], 64)
 	if err != nil {
 		return err
 	}
@@ -316,8 +336,12 @@ func (f *fakeCluster) create(o map[string]any) error {
 		at := time.Now()
 		f.add(at, "ADDED|"+id+"||Pending||")
 		f.add(at.Add(time.Millisecond), "MODIFIED|"+id+"|worker-1|Pending||")
-		f.add(at.Add(2*time.Millisecond), "MODIFIED|"+id+"|worker-1|Running||")
-		end := at.Add(3*time.Millisecond + time.Duration(seconds*float64(time.Second)))
+		begin := at.Add(2*time.Millisecond + f.launch)
+		end := begin.Add(time.Millisecond + time.Duration(seconds*float64(time.Second)))
+		f.add(begin, "MODIFIED|"+id+"|worker-1|Running||")
+		for kind, at := range map[string]time.Time{"first": begin, "last": end.Add(-500 * time.Microsecond)} {
+			f.logs += fmt.Sprintf("2026-11-28T15:00:00.1Z stdout F nixbench %s %s %d %d.%06d\n", kind, name, i, at.Unix(), at.Nanosecond()/1000)
+		}
 		phase := "Succeeded|0|"
 		if f.exit != "" {
 			phase = "Failed|" + f.exit + "|"

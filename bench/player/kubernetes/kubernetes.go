@@ -1,9 +1,9 @@
 // Package kubernetes is the player for clusters that modules/kubernetes sets up. It runs kubectl on the first control plane of the hive, or on a
 // client of the cluster.
 //
-// A job of the workload is a Job of Kubernetes, and a task is a pod. kubectl watches the pods on the node that submits jobs. The
-// time of an event is when this watch received the change of the pod. A pod that ends shortly after its start may have no event
-// start.
+// A job of the workload is a Job of Kubernetes, or an index of an Indexed Job, and a task is a pod. kubectl watches the pods on the node that submits jobs. The
+// time of an event is when this watch received the change of the pod, except for the first and the last instruction of a task, which the
+// task prints. A pod that ends shortly after its start may have no event launched.
 //
 // If a kubectl create command creates only one job, the job counts as submitted when the command starts. If it creates several,
 // kubectl creates one job after the other and prints no times. Each of these jobs then has the latest possible time: when its
@@ -36,9 +36,10 @@ const (
 // Options are the properties of the pods that run the tasks.
 type Options struct {
 	Image     string
-	Command   []string // command of a task, in which {runtime} is replaced by the seconds for which the task runs
+	Command   []string // command of a task, in which {runtime} and {job} are replaced; empty: a script that stamps its first and last instruction
 	Scheduler string   // schedulerName of the pods; empty: the default scheduler, or volcano if Gangs is Volcano
 	Gangs     string   // Coscheduling or Volcano; empty: the tasks of a gang are placed like other tasks
+	Arrays    bool     `json:"-"` // equal jobs with one task that are due together are one Indexed Job
 }
 
 // Player implements [player.Player].
@@ -48,6 +49,7 @@ type Player struct {
 	poll    time.Duration // time between two reads of the watch
 	quiet   time.Duration // after this time without events, the player checks that the watch still runs
 	watch   watch
+	image   string // see Image
 }
 
 // New returns the player for a Kubernetes cluster. It submits and watches jobs on the node client, or on the first control plane
@@ -129,6 +131,7 @@ func (p *Player) Clean(ctx context.Context) error {
 	return p.compact(ctx)
 }
 
-// programs are the names of the processes of Kubernetes, and of schedulers that run beside the default scheduler.
-var programs = []string{"kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd", "kubelet", "containerd", "containerd-shim*", "crio", "conmon*",
+// programs are the names of the processes of Kubernetes, and of schedulers that run beside the default scheduler. The cgroup of a container
+// runtime also contains the programs that start containers, but not the containers.
+var programs = []string{"kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd", "kubelet", "containerd", "crio",
 	"kube-proxy", "kwok", "vc-scheduler", "vc-controller-manager", "vc-webhook-manager"}

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,16 +17,99 @@ import (
 
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/player/playertest"
+	measure "github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 func TestContract(t *testing.T) {
-	for _, o := range []Options{{}, {Gangs: Coscheduling, Scheduler: "gangs"}, {Gangs: Volcano}} {
-		t.Run("gangs="+o.Gangs, func(t *testing.T) {
+	for _, o := range []Options{{}, {Gangs: Coscheduling, Scheduler: "gangs"}, {Gangs: Volcano}, {Arrays: true}} {
+		t.Run(fmt.Sprintf("gangs=%s arrays=%t", o.Gangs, o.Arrays), func(t *testing.T) {
 			t.Parallel()
 			playertest.Run(t, func(t *testing.T) player.Player { return newFake(t).player(o) })
+			playertest.Launch(t, func(t *testing.T, delay time.Duration) player.Player {
+				f := newFake(t)
+				f.launch = delay
+				return f.player(o)
+			})
 		})
+	}
+}
+
+// The image is pulled before the workload begins, and its digest is known.
+func TestPull(t *testing.T) {
+	f := newFake(t)
+	f.pulls = 3
+	p := f.player(Options{})
+	jobs, err := workload.Prepare([]workload.Job{{ID: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pulled := false
+	if err := p.Play(t.Context(), jobs, func() time.Time {
+		pulled = p.Image() != "" && f.objects["Pod/image-worker-1"] == nil
+		return time.Now()
+	}, func(player.Event) {}); err != nil {
+		t.Fatal(err)
+	}
+	if !pulled || p.Image() != "docker.io/library/busybox@sha256:1" || f.pulls > 0 {
+		t.Errorf("the image is %q, pulled before the workload: %t", p.Image(), pulled)
+	}
+	f = newFake(t)
+	f.digest = "a|\nworker-2|b"
+	if _, err := play(t, f, Options{}, []workload.Job{{ID: "a"}}); err == nil || !strings.Contains(err.Error(), "is not the same on all workers: a, b") {
+		t.Error(err)
+	}
+}
+
+// With arrays, equal jobs are one request, and each has its own events.
+func TestArrays(t *testing.T) {
+	f := newFake(t)
+	jobs := []workload.Job{{ID: "other", CPUs: 2}, {ID: "gang", Nodes: 2}}
+	for i := range 250 {
+		jobs = append(jobs, workload.Job{ID: fmt.Sprintf("j%d", i)})
+	}
+	events, err := play(t, f, Options{Arrays: true}, jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	finished := map[string]int{}
+	for _, e := range events {
+		if e.Kind == player.Finish && e.Task == 0 {
+			finished[e.Job]++
+		}
+	}
+	if len(f.objects) != 3+1 || len(finished) != 252 { // with the pod of the watch
+		t.Errorf("%d objects, %d jobs have finished", len(f.objects), len(finished))
+	}
+}
+
+// A job that waits for another one is submitted when the watch receives the end, and not when the player reads the watch the next time.
+func TestAfter(t *testing.T) {
+	jobs, err := workload.Prepare([]workload.Job{{ID: "a"}, {ID: "b", After: []string{"a"}}, {ID: "c", After: []string{"b"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newFake(t).player(Options{})
+	p.poll = time.Second
+	events, start, err := playertest.Play(t.Context(), p, jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := measure.Measure(jobs, start, time.Now(), events, 1, 0).Metrics["submit_error_max"]
+	if t.Logf("a job was submitted %.3f s after the end of the job before it", late); late > 0.3 {
+		t.Error("that is late")
+	}
+	file := filepath.Join(t.TempDir(), "pods")
+	if err := os.WriteFile(file, []byte("old\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for offset, least := range map[string]time.Duration{"0": 0, "4": 900 * time.Millisecond} {
+		begun := time.Now()
+		_ = exec.Command("bash", "-c", waitScript, "bash", file, offset).Run()
+		if took := time.Since(begun); took < least || took > least+600*time.Millisecond {
+			t.Errorf("after %s bytes, it waited for %v", offset, took)
+		}
 	}
 }
 
@@ -55,8 +140,8 @@ func TestTasks(t *testing.T) {
 			t.Errorf("%s at %v", e.Kind, e.Time.Sub(begin))
 		}
 	}
-	// Task 1, task 2 and the job, but the job is created with its first task.
-	want := map[string]int{player.Submit: 1, player.Created: 213, player.Bound: 231, player.Start: 231, player.Finish: 231}
+	// Task 1, task 2 and the job, but the job is created with its first task, and stamps are those of tasks.
+	want := map[string]int{player.Submit: 1, player.Created: 213, player.Bound: 231, player.Launched: 231, player.Start: 23, player.Last: 23, player.Finish: 231}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -99,11 +184,7 @@ func TestSubmitTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]time.Time{}
-	tr := newTrial(jobs, start, func(e player.Event) {
-		if e.Kind == player.Submit {
-			got[e.Job] = e.Time
-		}
-	})
+	tr := newTrial(jobs, start)
 	tr.addSubmission(jobs[:3])
 	tr.addSubmission(jobs[3:4])
 	started, pod, end := tr.jobs["a"].started, start.Add(time.Second), start.Add(3*time.Second)
@@ -114,7 +195,11 @@ func TestSubmitTimes(t *testing.T) {
 	if err := tr.addCreation(creation{jobs: jobs[3:4], out: []byte("job.batch/single\nexit status 0\n"), at: end}); err != nil {
 		t.Fatal(err)
 	}
-	tr.sendEvents(player.Clocks{Before: player.Clock{Offset: ahead}})
+	for _, e := range tr.listEvents("cp-1", player.Clocks{Before: player.Clock{Offset: ahead}}) {
+		if e.Kind == player.Submit {
+			got[e.Job] = e.Time
+		}
+	}
 	want := map[string]time.Time{"a": end, "b": pod, "c": started, "single": tr.jobs["single"].started}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -225,8 +310,12 @@ func TestAddCreation(t *testing.T) {
 		"":              `kubernetes: create jobs: the output of kubectl is incomplete: ""`,
 	} {
 		got := ""
-		tr := newTrial(jobs, time.Now(), func(e player.Event) { got += e.Job + ": " + e.Text + "; " })
-		if err := tr.addCreation(creation{jobs: jobs, out: []byte(out)}); err != nil {
+		tr := newTrial(jobs, time.Now())
+		err := tr.addCreation(creation{jobs: jobs, out: []byte(out)})
+		for _, e := range tr.refused {
+			got += e.Job + ": " + e.Text + "; "
+		}
+		if err != nil {
 			got = err.Error()
 		}
 		if got != want {
@@ -286,8 +375,9 @@ func TestAnswers(t *testing.T) {
 	}{
 		"no clock":            {"date", 1, 1, "", lost, "read the clock: connection lost"},
 		"no namespace":        {"kubectl", 1, 1, "", lost, "create the namespace"},
-		"no first pod":        {"kubectl", 3, 3, "", lost, "create a pod: connection lost"},
-		"no job":              {"kubectl", 4, 4, "", lost, "create jobs: connection lost"},
+		"no image":            {"kubectl", 3, 3, "", lost, "pull the image localhost/sleep:1: connection lost"},
+		"no first pod":        {"kubectl", 6, 6, "", lost, "create a pod: connection lost"},
+		"no job":              {"kubectl", 7, 7, "", lost, "create jobs: connection lost"},
 		"no watch":            {"sh", 1, 1, "", lost, "start the watch"},
 		"a failed read":       {"tail", 2, 4, "", lost, ""},
 		"no file":             {"tail", 2, 1000, "", lost, "read the watch: connection lost"},
@@ -319,7 +409,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%+v: %v after %q", j, err, f.calls)
 		}
 	}
-	for _, p := range []player.Player{New(engine.Cluster{}, "", Options{}), newFake(t).player(Options{Image: "x"}), newFake(t).player(Options{Image: "x", Command: []string{"x"}, Gangs: "none"})} {
+	for _, p := range []player.Player{New(engine.Cluster{}, "", Options{}), newFake(t).player(Options{Command: []string{"x"}}), newFake(t).player(Options{Image: "x", Gangs: "none"})} {
 		if err := p.Play(t.Context(), []workload.Job{{ID: "a"}}, time.Now, func(player.Event) {}); err == nil {
 			t.Error("wrong options are accepted")
 		}
@@ -438,7 +528,7 @@ func TestObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	for gangs, want := range map[string][]string{
-		"":           {`"kind":"Job"`, `"completions":4`, `"parallelism":4`, `"completionMode":"Indexed"`, `"cpu":"3"`, `"memory":"64Mi"`, `["/bin/sleep","1.5"]`, `"maxSkew":2`, `"nodeTaintsPolicy":"Honor"`, `"schedulerName":"s"`},
+		"":           {`"kind":"Job"`, `"completions":4`, `"parallelism":4`, `"completionMode":"Indexed"`, `"cpu":"3"`, `"memory":"64Mi"`, `\nsleep 1.5\n`, `"maxSkew":2`, `"nodeTaintsPolicy":"Honor"`, `"schedulerName":"s"`},
 		Coscheduling: {`"apiVersion":"scheduling.x-k8s.io/v1alpha1"`, `"minMember":4`, `"scheduling.x-k8s.io/pod-group":"gang"`},
 		Volcano:      {`"apiVersion":"scheduling.volcano.sh/v1beta1"`, `"minMember":4`, `"scheduling.k8s.io/group-name":"gang"`, `"schedulerName":"volcano"`},
 	} {

@@ -56,7 +56,8 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 			limits = append(limits, newLimit("kube-scheduler: parallelism", "", parallelism, ""))
 		}
 	} else {
-		config, err := p.readSchedulerConfig(ctx)
+		// modules/kubernetes/schedulers.nix writes the configuration to this ConfigMap.
+		config, err := p.readConfigMap(ctx, p.objects.Scheduler, "config.json")
 		if err != nil {
 			return nil, fmt.Errorf("kubernetes: read the configuration of the scheduler %s: %w", p.objects.Scheduler, err)
 		}
@@ -73,6 +74,13 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 		return nil, err
 	}
 	limits = append(limits, flagLimits("kube-apiserver", manifest, serverFlags, "")...)
+	if p.objects.hollow {
+		config, err := p.readConfigMap(ctx, "kwok", "kwok.yaml")
+		if err != nil {
+			return nil, fmt.Errorf("kubernetes: read the configuration of kwok: %w", err)
+		}
+		limits = append(limits, newLimit("kwok: podPlayStageParallelism", findSetting(config, "podPlayStageParallelism"), "unknown", ""))
+	}
 	pods, err := p.readMaxPods(ctx)
 	if err != nil {
 		return nil, err
@@ -80,23 +88,19 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	return append(limits, pods), nil
 }
 
-// readSchedulerConfig returns the configuration of the scheduler that places the workload's pods, or nil if this scheduler has
-// none. modules/kubernetes/schedulers.nix writes the configuration to a ConfigMap.
-func (p *Player) readSchedulerConfig(ctx context.Context) ([]byte, error) {
+// readConfigMap returns an entry of a ConfigMap in the namespace kube-system, or nil if it does not exist.
+func (p *Player) readConfigMap(ctx context.Context, name, entry string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
 	defer cancel()
-	out, err := p.runAdmin(ctx, nil, "get", "configmap", p.objects.Scheduler, "--namespace=kube-system", "--ignore-not-found", "--output=json")
+	out, err := p.runAdmin(ctx, nil, "get", "configmap", name, "--namespace=kube-system", "--ignore-not-found", "--output=json")
 	if err != nil || len(bytes.TrimSpace(out)) == 0 {
 		return nil, err
 	}
 	var object struct{ Data map[string]string }
-	if err := json.Unmarshal(out, &object); err != nil {
+	if err := json.Unmarshal(out, &object); err != nil || object.Data[entry] == "" {
 		return nil, err
 	}
-	if config, ok := object.Data["config.json"]; ok {
-		return []byte(config), nil
-	}
-	return nil, nil
+	return []byte(object.Data[entry]), nil
 }
 
 // configLimits returns the limits in the configuration of a scheduler.
@@ -159,10 +163,10 @@ func newLimit(name, value, byDefault, kind string) player.Limit {
 // number.
 const parallelism = "16"
 
-// settingLine matches a setting with a number in a configuration of kube-scheduler, in YAML or JSON.
-var settingLine = regexp.MustCompile(`(?:^|[\s{,"])(qps|burst|parallelism)"?:\s*(-?[0-9.]+)`)
+// settingLine matches a setting with a number in a configuration of kube-scheduler or kwok, in YAML or JSON.
+var settingLine = regexp.MustCompile(`(?:^|[\s{,"])(qps|burst|parallelism|podPlayStageParallelism)"?:\s*(-?[0-9.]+)`)
 
-// findSetting returns the number of a setting in a configuration of kube-scheduler, or an empty string.
+// findSetting returns the number of a setting in a configuration, or an empty string.
 func findSetting(config []byte, name string) string {
 	for _, m := range settingLine.FindAllSubmatch(config, -1) {
 		if string(m[1]) == name {

@@ -3,9 +3,12 @@ package kubernetes
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
@@ -39,16 +42,37 @@ func newList(items []object) object {
 	return object{"apiVersion": "v1", "kind": "List", "items": items}
 }
 
+// largestArray is the largest number of jobs of the workload that are one Indexed Job.
+const largestArray = 1000
+
+// arrays divides jobs into those that are one Kubernetes Job each. Its name is the id of the first job.
+func (o objects) arrays(jobs []workload.Job) (out [][]workload.Job) {
+	for i := 0; i < len(jobs); {
+		n := 1
+		for o.Arrays && jobs[i].Tasks == 1 && i+n < len(jobs) && n < largestArray && jobs[i].Like(jobs[i+n]) {
+			n++
+		}
+		out = append(out, jobs[i:i+n])
+		i += n
+	}
+	return out
+}
+
 // jobList returns the objects of jobs.
 func (o objects) jobList(jobs []workload.Job) ([]byte, error) {
 	var items []object
-	for _, j := range jobs {
-		if group := o.podGroup(j); group != nil {
+	for _, array := range o.arrays(jobs) {
+		if group := o.podGroup(array[0]); group != nil {
 			items = append(items, group)
 		}
-		items = append(items, o.job(j))
+		items = append(items, o.job(array))
 	}
 	return json.Marshal(newList(items))
+}
+
+// stamped reports whether the tasks print stamps of their first and last instruction. On a hollow node, no task runs.
+func (o objects) stamped() bool {
+	return !o.hollow && (len(o.Command) == 0 || slices.ContainsFunc(o.Command, func(word string) bool { return strings.Contains(word, "{job}") }))
 }
 
 // isGang reports whether the player creates a PodGroup for the tasks of a job.
@@ -67,8 +91,9 @@ func (o objects) podGroup(j workload.Job) object {
 		"spec": object{"minMember": j.Tasks}}
 }
 
-// job returns the Kubernetes Job for a job of the workload.
-func (o objects) job(j workload.Job) object {
+// job returns the Kubernetes Job for a job of the workload, or for several jobs with one task each.
+func (o objects) job(array []workload.Job) object {
+	j := array[0]
 	labels := object{benchLabel: "1", jobLabel: j.ID}
 	podLabels := object{benchLabel: "1", jobLabel: j.ID}
 	annotations := object{}
@@ -81,10 +106,13 @@ func (o objects) job(j workload.Job) object {
 	if j.Memory > 0 {
 		requests["memory"] = strconv.Itoa(j.Memory) + "Mi"
 	}
-	var command []string
 	runtime := strconv.FormatFloat(j.Runtime, 'f', -1, 64)
+	command := []string{"sh", "-c", player.StampScript(j.ID, "${JOB_COMPLETION_INDEX:-0}", "sleep "+runtime, "")}
+	if len(o.Command) > 0 {
+		command = nil
+	}
 	for _, word := range o.Command {
-		command = append(command, strings.ReplaceAll(word, "{runtime}", runtime))
+		command = append(command, strings.NewReplacer("{runtime}", runtime, "{job}", j.ID).Replace(word))
 	}
 	pod := object{
 		"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false, "enableServiceLinks": false,
@@ -100,10 +128,18 @@ func (o objects) job(j workload.Job) object {
 	if j.Nodes > 1 {
 		pod["topologySpreadConstraints"] = []object{spread(j)}
 	}
-	spec := object{"completions": j.Tasks, "parallelism": j.Tasks, "backoffLimit": 0,
+	pods := j.Tasks * len(array)
+	spec := object{"completions": pods, "parallelism": pods, "backoffLimit": 0,
 		"template": object{"metadata": object{"labels": podLabels, "annotations": annotations}, "spec": pod}}
-	if j.Tasks > 1 {
+	if j.Limit > 0 {
+		pod["activeDeadlineSeconds"] = int(math.Ceil(j.Limit))
+	}
+	if pods > 1 {
 		spec["completionMode"] = "Indexed"
+	}
+	if len(array) > 1 { // the other jobs continue if one fails
+		delete(spec, "backoffLimit")
+		spec["backoffLimitPerIndex"] = 0
 	}
 	return object{"apiVersion": "batch/v1", "kind": "Job", "metadata": object{"name": j.ID, "namespace": namespace, "labels": labels}, "spec": spec}
 }
@@ -119,8 +155,8 @@ func spread(j workload.Job) object {
 
 // check returns an error if the player cannot run one of the jobs, such as a job that names a queue.
 func (o objects) check(jobs []workload.Job) error {
-	if o.Image == "" || len(o.Command) == 0 {
-		return fmt.Errorf("kubernetes: the pods need an image and a command")
+	if o.Image == "" {
+		return fmt.Errorf("kubernetes: the pods need an image")
 	}
 	if o.Gangs != "" && o.Gangs != Coscheduling && o.Gangs != Volcano {
 		return fmt.Errorf("kubernetes: gangs are %s or %s, and not %s", Coscheduling, Volcano, o.Gangs)

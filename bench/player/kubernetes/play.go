@@ -14,48 +14,60 @@ import (
 
 const (
 	maxCreates   = 4                // maximum number of kubectl create commands at the same time
-	maxObjects   = 100              // maximum number of jobs that one command creates
+	maxObjects   = 100              // maximum number of Kubernetes Jobs that one command creates
 	setupTimeout = 30 * time.Second // time limit for the start of the watch
+	streamPoll   = time.Millisecond // time between two reads of the watch if jobs wait for the end of others
 	maxDelay     = time.Second      // time from the creation of a pod until the watch receives it; a longer time makes the trial suspect
 )
 
+// stampsCommand prints the stamps that tasks have printed. The kubelet keeps the output of a container until its pod is deleted.
+var stampsCommand = []string{"sh", "-c", "find /var/log/pods -path '*/" + namespace + "_*' -name '*.log' -exec cat {} + | grep -a ' nixbench ' || :"}
+
 // Play implements [player.Player]. For each time at which jobs are due, it runs one kubectl create command, or several if there
-// are many jobs. At most maxCreates commands run at once; other due jobs wait. Play sends the events of submissions and pods at
-// the end, when it has read the clock of the node again.
+// are many jobs. At most maxCreates commands run at once; other due jobs wait.
 func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	if err := p.objects.check(jobs); err != nil {
 		return err
 	}
-	node := p.Place().Commands
-	clock, err := p.ReadClock(ctx, node)
-	if err == nil {
-		err = p.setUp(ctx)
+	defer p.watch.Stop(ctx)
+	var t *trial
+	m := player.Measurement{
+		Jobs: jobs, SetUp: p.setUp,
+		JobOf: func(id string, task int) (string, int) {
+			job, number := t.jobOf(id, task+1)
+			return job, number - 1
+		},
+		Capacity: func() float64 { return t.submissions.Rate() },
+		Follow: func(ctx context.Context, start time.Time) error {
+			if t = newTrial(jobs, start); p.objects.Arrays {
+				t.limit = largestArray
+			}
+			return p.follow(ctx, t)
+		},
+		Events: func(clocks map[string]player.Clocks) []player.Event {
+			p.Doubt(p.watch.node, t.watchDoubts()...)
+			return t.listEvents(p.watch.node, clocks[p.watch.node])
+		},
 	}
-	defer p.watch.stop(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil:
-		return err
+	if p.objects.stamped() {
+		m.Stamps = stampsCommand
 	}
-	t := newTrial(jobs, begin(), send)
-	err = p.follow(ctx, t)
-	clocks := p.ReadClockAgain(ctx, node, clock)
-	p.Doubt(node, t.watchDoubts()...)
-	t.sendEvents(clocks)
-	return err
+	return p.Measure(ctx, m, begin, send)
 }
 
-// setUp creates the namespace and starts the watch of the pods. It returns when the watch has begun, so that no change gets a
+// setUp creates the namespace, makes all workers pull the image, and starts the watch of the pods. It returns when the watch has begun, so that no change gets a
 // time that is too late, and when pods can be created. Pods need the service account of the namespace. A client needs its
 // rights, which take effect some moments after their creation.
 func (p *Player) setUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout, fmt.Errorf("the watch has not begun within %v", setupTimeout))
-	defer cancel()
 	_, err := p.runAdmin(ctx, nil, "create", "namespace", namespace)
 	if err != nil && !strings.Contains(err.Error(), "(AlreadyExists)") {
 		return fmt.Errorf("kubernetes: create the namespace %s: %w", namespace, err)
 	}
+	if err := p.pullImage(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout, fmt.Errorf("the watch has not begun within %v", setupTimeout))
+	defer cancel()
 	if err := p.giveAccess(ctx); err != nil {
 		return err
 	}
@@ -93,26 +105,35 @@ func (p *Player) setUp(ctx context.Context) error {
 
 // creation is the result of a kubectl create command.
 type creation struct {
-	jobs []workload.Job
-	out  []byte // what the command printed, see createProgram
-	err  error
-	at   time.Time // when the command ended
+	jobs   []workload.Job
+	arrays [][]workload.Job // the jobs, divided into Kubernetes Jobs
+	out    []byte           // what the command printed, see createProgram
+	err    error
+	at     time.Time // when the command ended
 }
 
 // follow submits jobs and reads the lines of the watch until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial) error {
 	offset, active := 0, time.Now()
+	poll, streams := p.poll, len(t.waiting) > 0
+	if streams { // a job that waits for others is submitted when the watch has received their end
+		poll = streamPoll
+	}
 	return player.Loop{
-		Poll: p.poll, Tasks: maxCreates, Done: func() bool { return len(t.ended) == len(t.jobs) },
+		Poll: poll, Tasks: maxCreates, Done: func() bool { return len(t.ended) == len(t.jobs) },
 		Submit: func(now time.Time) (player.Task, time.Time) {
 			jobs := t.take(now)
 			if len(jobs) == 0 {
 				return nil, t.nextDue(now.Add(p.poll))
 			}
 			t.addSubmission(jobs)
+			arrays := p.objects.arrays(jobs)
+			for _, array := range arrays {
+				t.arrays[array[0].ID] = array
+			}
 			return func() func() error {
 				out, err := p.create(ctx, jobs)
-				c := creation{jobs, out, err, time.Now()}
+				c := creation{jobs, arrays, out, err, time.Now()}
 				return func() error {
 					active = time.Now()
 					return t.addCreation(c)
@@ -122,6 +143,9 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 		Read: func() func() (func() error, error) {
 			from := offset
 			return func() (func() error, error) {
+				if streams {
+					p.watch.wait(ctx, from)
+				}
 				changes, next, err := p.watch.read(ctx, from)
 				return func() error {
 					if offset = next; len(changes) > 0 {

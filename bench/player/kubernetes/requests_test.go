@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"errors"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -47,13 +46,5 @@ func TestRequestErrors(t *testing.T) {
 	}
 	if got := parseMetrics("apiserver_request_total{verb=\"GET\"\napiserver_request_total{verb=\"GET\"} x\napiserver_request_total_sum{verb=\"GET\"} 1\n", received); len(got) > 0 {
 		t.Errorf("%+v", got)
-	}
-}
-
-// The script prints no process, because no process belongs to the watch, and succeeds.
-func TestUsageScript(t *testing.T) {
-	out, err := exec.Command("sh", "-c", usageScript).CombinedOutput()
-	if err != nil || len(out) > 0 {
-		t.Errorf("%q, %v", out, err)
 	}
 }

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,18 +13,21 @@ import (
 
 // trial is the state of the jobs during one call of Play.
 type trial struct {
-	jobs    map[string]*job
-	sorted  []*job // in the order of the workload
-	due     []*job // jobs that wait for their time of submission, in the order of these times
-	ready   []*job // jobs that can be submitted
-	waiting map[string][]*job
-	ended   map[string]bool
-	events  []player.Event // events of pods, with times of the node's clock
-	watched bool           // the watch has begun
-	broken  time.Time      // when the watch ended; zero while a watch runs
-	gaps    []time.Duration
-	delay   time.Duration // the longest time from the creation of a pod until the watch received it, without the fraction of a second
-	send    func(player.Event)
+	jobs        map[string]*job
+	arrays      map[string][]workload.Job // by the name of a Kubernetes Job that stands for several jobs
+	limit       int                       // number of jobs that one command creates
+	submissions player.Submissions
+	sorted      []*job // in the order of the workload
+	due         []*job // jobs that wait for their time of submission, in the order of these times
+	ready       []*job // jobs that can be submitted
+	waiting     map[string][]*job
+	ended       map[string]bool
+	events      []player.Event // events of pods, with times of the clock of the watch's node
+	refused     []player.Event // with times of this machine's clock
+	watched     bool           // the watch has begun
+	broken      time.Time      // when the watch ended; zero while a watch runs
+	gaps        []time.Duration
+	delay       time.Duration // the longest time from the creation of a pod until the watch received it, without the fraction of a second
 }
 
 // job is the state of a job of the workload.
@@ -38,9 +42,9 @@ type job struct {
 	last     map[string]time.Time    // for each kind of event, the time at which the last task had it
 }
 
-// newTrial returns the state at the start of a workload, before any job is submitted. send receives the events.
-func newTrial(jobs []workload.Job, start time.Time, send func(player.Event)) *trial {
-	t := &trial{jobs: map[string]*job{}, waiting: map[string][]*job{}, ended: map[string]bool{}, send: send}
+// newTrial returns the state at the start of a workload, before any job is submitted.
+func newTrial(jobs []workload.Job, start time.Time) *trial {
+	t := &trial{jobs: map[string]*job{}, waiting: map[string][]*job{}, ended: map[string]bool{}, arrays: map[string][]workload.Job{}, limit: maxObjects}
 	for _, w := range jobs {
 		j := &job{Job: w, at: start.Add(time.Duration(w.Submit * float64(time.Second))), blockers: len(w.After),
 			seen: map[string]map[int]bool{}, last: map[string]time.Time{}}
@@ -63,7 +67,7 @@ func (t *trial) take(now time.Time) []workload.Job {
 		}
 	}
 	var jobs []workload.Job
-	for ; len(t.ready) > 0 && len(jobs) < maxObjects; t.ready = t.ready[1:] {
+	for ; len(t.ready) > 0 && len(jobs) < t.limit; t.ready = t.ready[1:] {
 		jobs = append(jobs, t.ready[0].Job)
 	}
 	return jobs
@@ -88,15 +92,16 @@ func (t *trial) addSubmission(jobs []workload.Job) {
 	}
 }
 
-// sendEvents sends the events of pods and of submissions.
-func (t *trial) sendEvents(clocks player.Clocks) {
-	created := map[string]time.Time{}
+// listEvents returns the events of pods and of submissions. node is the node of the watch, and clock its clock.
+func (t *trial) listEvents(node string, clock player.Clocks) []player.Event {
+	created, out := map[string]time.Time{}, t.refused
 	for _, e := range t.events {
-		e.Time = clocks.Local(e.Time)
-		if first, ok := created[e.Job]; e.Kind == player.Created && (!ok || e.Time.Before(first)) {
-			created[e.Job] = e.Time
+		at := clock.Local(e.Time)
+		if first, ok := created[e.Job]; e.Kind == player.Created && (!ok || at.Before(first)) {
+			created[e.Job] = at
 		}
-		t.send(e)
+		e.Clock = node
+		out = append(out, e)
 	}
 	now := time.Now()
 	for _, j := range t.sorted {
@@ -113,11 +118,12 @@ func (t *trial) sendEvents(clocks player.Clocks) {
 		if at.Before(j.started) { // because of the errors of the clock readings
 			at = j.started
 		}
-		t.send(player.Event{Time: at, Kind: player.Submit, Job: j.ID})
+		out = append(out, player.Event{Time: at, Kind: player.Submit, Job: j.ID})
 	}
+	return out
 }
 
-// addCreation records the end of a kubectl create command, and sends the event Failed of each job that the command has not
+// addCreation records the end of a kubectl create command, and the event Failed of each job that the command has not
 // created. After an error, kubectl continues with the other objects. It prints a line with the name of each created object, and a
 // line for each error. addCreation returns an error if kubectl failed for a reason that concerns no single job.
 func (t *trial) addCreation(c creation) error {
@@ -131,6 +137,13 @@ func (t *trial) addCreation(c creation) error {
 		return fmt.Errorf("kubernetes: create jobs: the output of kubectl is incomplete: %.500q", text)
 	}
 	created := map[string]bool{}
+	t.submissions.Add(len(c.arrays), c.at.Sub(t.jobs[c.jobs[0].ID].started)/maxCreates)
+	head := map[string]string{} // name of the Kubernetes Job, by job in an array
+	for _, array := range c.arrays {
+		for _, j := range array {
+			head[j.ID] = array[0].ID
+		}
+	}
 	var messages []string
 	for _, line := range lines[:len(lines)-1] {
 		if job, ok := strings.CutPrefix(line, "job.batch/"); ok {
@@ -144,8 +157,9 @@ func (t *trial) addCreation(c creation) error {
 		if len(c.jobs) > 1 {
 			t.jobs[j.ID].ended = c.at
 		}
-		i := slices.IndexFunc(messages, func(m string) bool { return strings.Contains(m, `"`+j.ID+`"`) })
-		if i < 0 && created[j.ID] {
+		name := cmp.Or(head[j.ID], j.ID)
+		i := slices.IndexFunc(messages, func(m string) bool { return strings.Contains(m, `"`+name+`"`) })
+		if i < 0 && created[name] {
 			continue
 		}
 		e := player.Event{Time: c.at, Kind: player.Failed, Job: j.ID, Text: "kubectl has not created the Job, and printed no error"}
@@ -157,7 +171,7 @@ func (t *trial) addCreation(c creation) error {
 		if i >= 0 || len(created) > 0 {
 			refused++
 			if !t.ended[j.ID] {
-				t.send(e)
+				t.refused = append(t.refused, e)
 				t.end(t.jobs[j.ID])
 			}
 		}
@@ -193,10 +207,18 @@ func (t *trial) addChanges(changes []change) {
 			t.gaps = append(t.gaps, c.at.Sub(t.broken))
 			t.broken = time.Time{}
 		}
-		if j := t.jobs[c.job]; j != nil && c.task <= j.Tasks {
-			t.addChange(j, c)
+		if c.job, c.task = t.jobOf(c.job, c.task); t.jobs[c.job] != nil && c.task <= t.jobs[c.job].Tasks {
+			t.addChange(t.jobs[c.job], c)
 		}
 	}
+}
+
+// jobOf returns the job of the workload, and the number of its task, for the task of a Kubernetes Job with this name. Tasks count from 1.
+func (t *trial) jobOf(name string, task int) (string, int) {
+	if array := t.arrays[name]; task <= len(array) {
+		return array[task-1].ID, 1
+	}
+	return name, task
 }
 
 // addChange adds the events that follow from the state of a pod, unless the pod's task has had these events. A pod without a
@@ -211,7 +233,7 @@ func (t *trial) addChange(j *job, c change) {
 	}
 	switch {
 	case c.phase == "Running" && !c.deleted:
-		t.report(j, c, player.Start)
+		t.report(j, c, player.Launched)
 	case c.phase == "Succeeded":
 		t.report(j, c, player.Finish)
 	case c.phase == "Failed", c.deleted:

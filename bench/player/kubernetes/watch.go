@@ -22,7 +22,6 @@ var watchUnit = player.Unit{Name: "nixbench-bench-watch.service", Folder: watchF
 type watch struct {
 	player.Unit
 	node string
-	cpu  float64 // processor seconds of the watches that have ended
 }
 
 // watchFields are the fields that kubectl prints for each change of a pod. In a line of the watch, they follow the time.
@@ -71,28 +70,6 @@ func (w *watch) start(ctx context.Context, kubectl func(args ...string) ([]strin
 	return nil
 }
 
-// usageScript prints the file /proc/PID/stat of each process of the watch.
-var usageScript = `for d in /proc/[0-9]*; do
-	while read -r group; do
-		case $group in
-			*/` + watchUnit.Name + `)
-				! read -r stat < "$d/stat" || printf '%s\n' "$stat"
-				break ;;
-		esac
-	done < "$d/cgroup"
-done 2> /dev/null
-`
-
-// stop stops the watch, and adds the processor time of the watch to w.cpu. It returns no error: if the watch still runs, Clean
-// reports an error later.
-func (w *watch) stop(ctx context.Context) {
-	for line := range strings.Lines(string(w.Stop(ctx, usageScript))) {
-		if cpu, err := player.ParseStat(strings.TrimSpace(line), true); err == nil {
-			w.cpu += cpu
-		}
-	}
-}
-
 // check returns an error if the watch does not run.
 func (w *watch) check(ctx context.Context) error {
 	if _, err := w.Run(ctx, nil, "systemctl", "--quiet", "is-active", w.Name); err != nil {
@@ -113,6 +90,18 @@ type change struct {
 	phase   string
 	text    string    // why the pod has failed
 	created time.Time // when the pod was created, in whole seconds of the API server's clock
+}
+
+// waitScript waits until the file $1 has more than $2 bytes, at most for a second. tail wakes up when the file grows.
+const waitScript = `exec 3< <(exec tail --follow --bytes=+$(($2 + 1)) "$1")
+tail=$!
+read -r -t 1 -u 3 _
+kill "$tail"
+`
+
+// wait waits for lines of the watch after the first offset bytes, at most for a second. The next read reports errors.
+func (w *watch) wait(ctx context.Context, offset int) {
+	_, _ = w.Run(ctx, nil, "bash", "-c", waitScript, "bash", w.File, strconv.Itoa(offset))
 }
 
 // read returns the lines of the watch after the first offset bytes, and the new offset.

@@ -14,7 +14,8 @@ import (
 
 // Options are the properties of the scheduler.
 type Options struct {
-	Rate float64 // maximum number of jobs that are placed per second; 0: no maximum
+	Rate   float64       // maximum number of jobs that are placed per second; 0: no maximum
+	Launch time.Duration // from the placement of a job to its first instruction
 }
 
 // New returns a player whose scheduler has these properties.
@@ -85,6 +86,14 @@ func (t *trial) advance(j workload.Job, now time.Time) time.Time {
 		return end
 	case placed:
 		t.ended[j.ID] = true
+		for task := range j.Tasks {
+			start, number := end.Add(-time.Duration(j.Runtime*float64(time.Second))), task+1
+			if j.Tasks == 1 {
+				number = 0
+			}
+			t.send(player.Event{Time: start, Kind: player.Start, Job: j.ID, Task: number})
+			t.send(player.Event{Time: end, Kind: player.Last, Job: j.ID, Task: number})
+		}
 		t.send(player.Event{Time: end, Kind: player.Finish, Job: j.ID})
 		return now // this moment, because jobs may have waited for the end of this job
 	case due.After(now):
@@ -99,10 +108,10 @@ func (t *trial) advance(j workload.Job, now time.Time) time.Time {
 		}
 		t.slot = at.Add(time.Duration(float64(time.Second) / t.o.Rate))
 	}
-	for _, e := range []player.Event{{Time: now, Kind: player.Submit}, {Time: now, Kind: player.Created}, {Time: at, Kind: player.Bound}, {Time: at, Kind: player.Start}} {
+	for _, e := range []player.Event{{Time: now, Kind: player.Submit}, {Time: now, Kind: player.Created}, {Time: at, Kind: player.Bound}, {Time: at, Kind: player.Launched}} {
 		e.Job = j.ID
 		t.send(e)
 	}
-	t.ends[j.ID] = at.Add(time.Duration(j.Runtime * float64(time.Second)))
+	t.ends[j.ID] = at.Add(t.o.Launch).Add(time.Duration(j.Runtime * float64(time.Second)))
 	return t.ends[j.ID]
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
@@ -76,6 +77,43 @@ func Run(t *testing.T, newPlayer func(t *testing.T) player.Player) {
 		for part, u := range usage {
 			if part == "" || u.CPU < 0 || u.Memory <= 0 {
 				t.Errorf("usage of %q: %+v", part, u)
+			}
+		}
+	})
+}
+
+// launchDelay is the time from the placement of a job to its first instruction that Launch plants, and launchSpare the time that the rest may
+// take on a computer with other work.
+const (
+	launchDelay = 500 * time.Millisecond
+	launchSpare = 400 * time.Millisecond
+)
+
+// Launch tests that the metrics mean the same with every player: newPlayer returns a player of a scheduler that takes no time, whose jobs
+// execute their first instruction the given time after their placement.
+func Launch(t *testing.T, newPlayer func(t *testing.T, delay time.Duration) player.Player) {
+	t.Run("launch", func(t *testing.T) {
+		jobs, err := workload.Prepare([]workload.Job{{ID: "a"}, {ID: "b", Runtime: 0.2}, {ID: "gang", Nodes: 2, Gang: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), playTimeout)
+		defer cancel()
+		p := newPlayer(t, launchDelay)
+		events, start, err := Play(ctx, p, jobs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clean(t, p)
+		r := trial.Measure(jobs, start, time.Now(), events, 2, 0)
+		t.Logf("wait %.3f s, start %.3f s, %d without stamps", r.Metrics["wait_max"], r.Metrics["start_p50"], r.Unstamped)
+		if d, ok := p.(player.Doubter); ok && len(d.Doubts()) > 0 {
+			t.Logf("doubts: %q", d.Doubts())
+		}
+		for _, name := range []string{"wait_p50", "wait_max", "start_p50"} {
+			least, most := (launchDelay - clockError).Seconds(), (launchDelay + launchSpare).Seconds()
+			if v := r.Metrics[name]; v < least || v > most || r.Unstamped != 0 {
+				t.Errorf("%s is %v s with a delay of %v; %d jobs have no stamps", name, v, launchDelay, r.Unstamped)
 			}
 		}
 	})
@@ -160,7 +198,7 @@ func Play(ctx context.Context, p player.Player, jobs []workload.Job) (events []p
 }
 
 // order contains the kinds of events of a successful job, in the order in which they happen.
-var order = []string{player.Submit, player.Created, player.Admitted, player.Bound, player.Start, player.Finish}
+var order = []string{player.Submit, player.Created, player.Admitted, player.Bound, player.Launched, player.Start, player.Last, player.Finish}
 
 // Check returns what is wrong with the events of a workload in which all jobs must succeed.
 func Check(jobs []workload.Job, start time.Time, events []player.Event) []string {

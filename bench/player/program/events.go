@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/bench/player"
@@ -17,7 +18,7 @@ import (
 const beginEvent = "begin"
 
 // kinds are the events that the user's program may print after the event begin.
-var kinds = []string{player.Submit, player.Created, player.Admitted, player.Bound, player.Start, player.Finish, player.Failed}
+var kinds = []string{player.Submit, player.Created, player.Admitted, player.Bound, player.Launched, player.Start, player.Last, player.Finish, player.Failed}
 
 // clockError is how long before the start of the workload, or after nixbench has read the event, the time of an event may be.
 const clockError = time.Second
@@ -81,7 +82,7 @@ func (c *check) event(l line, read time.Time) (player.Event, error) {
 	case l.Event == beginEvent:
 		return player.Event{}, errors.New("begin is the first event, and there is only one")
 	case !slices.Contains(kinds, l.Event):
-		return player.Event{}, fmt.Errorf("there is no event %q; there are begin, submit, created, admitted, bound, start, finish and failed", l.Event)
+		return player.Event{}, fmt.Errorf("there is no event %q; there are begin, %s", l.Event, strings.Join(kinds, ", "))
 	case l.ID == "":
 		return player.Event{}, errors.New("the event has no id of a job")
 	case c.jobs != nil && !known:

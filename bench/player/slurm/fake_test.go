@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,6 +54,9 @@ Slurmctld(primary) at head is UP
 // ahead is what the clock of the fake controller is ahead.
 const ahead = 5 * time.Second
 
+// computeAhead is what the clocks of the fake compute nodes are ahead.
+const computeAhead = -30 * time.Second
+
 // clientAhead is what the clock of the fake client is ahead.
 const clientAhead = -time.Hour
 
@@ -65,6 +69,7 @@ type fakeJob struct {
 	nodes             string
 	exit              int
 	cancelled         bool
+	tasks             int
 }
 
 // fakeCluster is a controller whose programs print what those of SLURM print. Its nodes have room for all jobs.
@@ -82,8 +87,11 @@ type fakeCluster struct {
 	delay  time.Duration // how long sbatch takes
 	drops  string        // a text: messages that contain it are lost
 	config string
-	exit   int    // exit status of the jobs
-	client string // the node on which sbatch runs; empty: head
+	exit   int           // exit status of the jobs
+	client string        // the node on which sbatch runs; empty: head
+	launch time.Duration // from the placement of a job to its first instruction
+	stamps []entry       // on compute-1
+	loses  int           // number of stamps that are lost
 }
 
 type entry struct {
@@ -109,7 +117,7 @@ func (f *fakeCluster) player() *Player {
 	}
 	p := New(engine.Cluster{Name: "bench", Run: f.run, Members: []engine.Member{
 		member("head", "controller"), member("compute-1", "compute"), member("compute-2", "compute"), member("login", "login"),
-	}}, f.client).(*Player)
+	}}, f.client, true).(*Player)
 	p.poll, p.quiet = 20*time.Millisecond, 100*time.Millisecond
 	return p
 }
@@ -131,8 +139,18 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 		return []byte(usage(node)), nil
 	}
 	now := time.Now()
-	if node == f.client && argv[0] == "date" {
+	switch text := strings.Join(argv, " "); {
+	case argv[0] == "date" && node == f.client:
 		return strconv.AppendInt(nil, now.Add(clientAhead).UnixNano(), 10), nil
+	case argv[0] == "date" && node != "head":
+		return strconv.AppendInt(nil, now.Add(computeAhead).UnixNano(), 10), nil
+	case strings.HasPrefix(text, "sh -c rm -f /run/nixbench-bench-stamps"):
+		f.stamps = nil
+		return nil, nil
+	case text == "cat /run/nixbench-bench-stamps" && node == "compute-1":
+		return []byte(f.listStamps(now)), nil
+	case text == "cat /run/nixbench-bench-stamps":
+		return nil, nil
 	}
 	if submits := argv[0] == "bash" || argv[0] == "scontrol" && argv[1] == "ping"; node != "head" && (node != f.client || !submits) || node == "head" && f.client != "" && submits {
 		return nil, fmt.Errorf("%s: %q is not expected there", node, argv)
@@ -140,7 +158,7 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	var out string
 	switch argv[0] {
 	case "date":
-		if f.count["date"] > 5 {
+		if f.count["date of head"]++; f.count["date of head"] > 5 {
 			now = now.Add(f.drift)
 		}
 		out = strconv.FormatInt(now.Add(ahead).UnixNano(), 10) + "\n"
@@ -219,10 +237,11 @@ func (f *fakeCluster) take() {
 			if options["--nodes"] == "2" {
 				j.nodes = "compute-[1-2]"
 			}
-			words := strings.Fields(options["--wrap"])
-			if seconds, err := strconv.ParseFloat(words[len(words)-1], 64); err == nil {
+			if m := regexp.MustCompile(`\nsleep ([0-9.]+)\n`).FindSubmatch(text); m != nil {
+				seconds, _ := strconv.ParseFloat(string(m[1]), 64)
 				j.runtime = time.Duration(seconds * float64(time.Second))
 			}
+			j.tasks, _ = strconv.Atoi(options["--ntasks"])
 			if ids, ok := strings.CutPrefix(options["--dependency"], "afterany:"); ok {
 				j.after = strings.Split(ids, ":")
 			}
@@ -244,7 +263,12 @@ func (f *fakeCluster) simulate(j *fakeJob) {
 			j.start = f.jobs[i].end.Add(time.Millisecond)
 		}
 	}
-	j.end = j.start.Add(j.runtime + time.Millisecond)
+	first := j.start.Add(f.launch + 2*time.Millisecond)
+	j.end = first.Add(j.runtime + 4*time.Millisecond)
+	for task := range j.tasks {
+		f.stamps = append(f.stamps, entry{first, fmt.Sprintf("nixbench first %s %d", j.id, task)},
+			entry{j.end.Add(-2 * time.Millisecond), fmt.Sprintf("nixbench last %s %d", j.id, task)})
+	}
 	if len(f.jobs)%2 == 0 {
 		f.add(j.start, "sched: Allocate JobId="+j.logID+" NodeList="+j.nodes+" #CPUs=1 Partition=main")
 	} else {
@@ -259,6 +283,16 @@ func (f *fakeCluster) add(at time.Time, message string) {
 	if f.drops == "" || !strings.Contains(message, f.drops) {
 		f.log = append(f.log, entry{at, message})
 	}
+}
+
+// listStamps returns the file with the stamps that exist already.
+func (f *fakeCluster) listStamps(now time.Time) (text string) {
+	for _, e := range f.stamps[min(f.loses, len(f.stamps)):] {
+		if at := e.at.Add(computeAhead).UnixMicro(); !e.at.After(now) {
+			text += fmt.Sprintf("%s %d.%06d\n", e.message, at/1e6, at%1e6)
+		}
+	}
+	return text
 }
 
 // journal answers to journalctl. Its cursors are times on this machine.
@@ -296,5 +330,5 @@ func usage(node string) string {
 	if node == "head" {
 		daemon = "slurmctld"
 	}
-	return daemon + "|1024|812 (" + daemon + ") S 1 812 812 0 -1 4194560 9 0 0 0 100 50 0 0 20 0 9 0 100 1 1\n"
+	return daemon + "|1500000|1048576\n"
 }

@@ -126,9 +126,9 @@ func (p *Player) readConfig(ctx context.Context) (map[string]string, error) {
 const largestArray = 1000
 
 // arraySize returns how many jobs the player may submit as one job array.
-func arraySize(config map[string]string) int {
+func (p *Player) arraySize(config map[string]string) int {
 	n, err := strconv.Atoi(config["MaxArraySize"])
-	if err != nil {
+	if err != nil || !p.arrays {
 		return 1 // without arrays, all jobs can be submitted
 	}
 	return max(1, min(n-1, largestArray))

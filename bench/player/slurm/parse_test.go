@@ -53,17 +53,21 @@ func TestParseLog(t *testing.T) {
 }
 
 func TestArguments(t *testing.T) {
-	jobs, err := workload.Prepare([]workload.Job{{ID: "a", Nodes: 2, Tasks: 3, CPUs: 4, Memory: 100, Runtime: 61.5, Queue: "it's; rm"}, {ID: "b", Runtime: 1e-3}, {ID: "c", User: "nobody"}})
+	jobs, err := workload.Prepare([]workload.Job{{ID: "a", Nodes: 2, Tasks: 3, CPUs: 4, Memory: 100, Runtime: 61.5, Limit: 361, Queue: "it's; rm"}, {ID: "b", Runtime: 1e-3}, {ID: "c", User: "nobody"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
-		"--nodes=2 --ntasks=3 --cpus-per-task=4 --time=7 --mem=200M --partition=it's; rm --uid=nobody --wrap=srun --cpus-per-task=4 sleep 61.5",
-		"--nodes=1 --ntasks=1 --cpus-per-task=1 --time=6 --uid=nobody --wrap=exec sleep 0.001",
-		"--nodes=1 --ntasks=1 --cpus-per-task=1 --time=5 --uid=nobody --wrap=exec true",
+		"--nodes=2 --ntasks=3 --cpus-per-task=4 --time=7 --mem=200M --partition=it's; rm --uid=nobody --wrap=srun --cpus-per-task=4 sh -c 'LC_ALL=C",
+		"--nodes=1 --ntasks=1 --cpus-per-task=1 --uid=nobody --wrap=LC_ALL=C",
+		"--nodes=1 --ntasks=1 --cpus-per-task=1 --uid=nobody --wrap=LC_ALL=C",
 	} {
-		if diff := cmp.Diff(want, strings.Join(command{jobs[i : i+1]}.arguments(), " ")); diff != "" {
+		got, script, _ := strings.Cut(strings.Join(command{jobs[i : i+1]}.arguments(), " "), "\n")
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
+		}
+		if run := []string{"sleep 61.5", "sleep 0.001", "true"}[i]; !strings.Contains(script, "\nstamp first\n"+run+"\n") {
+			t.Errorf("the script is %s", script)
 		}
 	}
 	text := script([]command{{jobs[:1]}}, nil)

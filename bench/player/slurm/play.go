@@ -11,51 +11,30 @@ import (
 )
 
 // Play implements [player.Player]. It runs one script with sbatch commands after the other. Jobs that become due while a script
-// runs are submitted together by the next script. Play sends the events at the end, when it has read the clocks again.
+// runs are submitted together by the next script.
 func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
-	config, err := p.readConfig(ctx)
-	if err == nil {
-		err = checkLogLevel(config)
-	}
-	if err == nil {
-		err = p.waitForClient(ctx)
-	}
-	place := p.Place()
-	var controller, client player.Clock
-	if err == nil {
-		controller, err = p.ReadClock(ctx, place.Scheduler)
-	}
-	if client = controller; err == nil && place.Commands != place.Scheduler {
-		client, err = p.ReadClock(ctx, place.Commands)
-	}
+	t := newTrial(jobs, p.Place())
+	var config map[string]string
 	var cursor string
-	if err == nil {
-		cursor, err = p.logEnd(ctx)
-	}
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil:
-		return err
-	}
-	t := newTrial(jobs)
-	err = p.follow(ctx, t, arraySize(config), begin(), cursor)
-	onController := p.ReadClockAgain(ctx, place.Scheduler, controller)
-	onClient := onController
-	if place.Commands != place.Scheduler {
-		var doubts []string
-		onClient, doubts = player.ReadClockAgain(ctx, client, p.DateOn(place.Commands))
-		p.Doubt(place.Commands, doubts...)
-	}
-	for _, e := range t.submissions {
-		e.Time = onClient.Local(e.Time)
-		send(e)
-	}
-	for _, e := range t.events {
-		e.Time = onController.Local(e.Time)
-		send(e)
-	}
-	return err
+	return p.Measure(ctx, player.Measurement{
+		Jobs: jobs, Stamps: player.FileStamps, JobOf: t.jobOf,
+		SetUp: func(ctx context.Context) (err error) {
+			if config, err = p.readConfig(ctx); err == nil {
+				err = checkLogLevel(config)
+			}
+			if err == nil {
+				err = p.waitForClient(ctx)
+			}
+			if err == nil {
+				cursor, err = p.logEnd(ctx)
+			}
+			return err
+		},
+		Follow: func(ctx context.Context, start time.Time) error {
+			return p.follow(ctx, t, p.arraySize(config), start, cursor)
+		},
+		Events: func(map[string]player.Clocks) []player.Event { return t.events }, Capacity: t.submissions.Rate,
+	}, begin, send)
 }
 
 // submission contains the sbatch commands of a script, and the answers to them.

@@ -1,8 +1,8 @@
 // Package slurm is the player for clusters that modules/slurm sets up. It runs sbatch on the controller or on a client of the cluster, and reads the
 // times of the jobs' events from the log of slurmctld on the controller, which has microseconds and needs no accounting.
 //
-// SLURM starts a job as soon as it has chosen the nodes, so the events bound and start of a job have the same time. The events have no
-// tasks. Jobs with the same properties that are submitted one after the other at the same time become a job array, which is one request
+// The log does not tell when a job is launched. The job itself stamps its first and last instruction, so that there are the events start and
+// last of its tasks. Other events have no tasks. With arrays, jobs with the same properties that are submitted one after the other at the same time become a job array, which is one request
 // to slurmctld.
 package slurm
 
@@ -25,14 +25,16 @@ const cleanTimeout = 5 * time.Minute
 // Player implements [player.Player].
 type Player struct {
 	player.Remote
-	poll  time.Duration // time between two reads of the log
-	quiet time.Duration // after this time without events, the player asks SLURM for events that it may have missed
+	arrays bool          // equal jobs that are due together become a job array
+	poll   time.Duration // time between two reads of the log
+	quiet  time.Duration // after this time without events, the player asks SLURM for events that it may have missed
 }
 
-// New returns the player for a SLURM cluster. It submits jobs from the node client, or from the controller if client is empty. It
-// runs no command.
-func New(c engine.Cluster, client string) player.Player {
+// New returns the player for a SLURM cluster. It submits jobs from the node client, or from the controller if client is empty. With
+// arrays, equal jobs that are due together are a job array. It runs no command.
+func New(c engine.Cluster, client string, arrays bool) player.Player {
 	return &Player{
+		arrays: arrays,
 		Remote: player.Remote{Cluster: c, Engine: "slurm", Role: slurmengine.Controller, Client: client, Programs: programs},
 		poll:   time.Second, quiet: 10 * time.Second,
 	}
@@ -41,11 +43,6 @@ func New(c engine.Cluster, client string) player.Player {
 // runOnController runs a command on the controller, at most for one minute.
 func (p *Player) runOnController(ctx context.Context, argv ...string) ([]byte, error) {
 	return p.RunOn(ctx, p.Place().Scheduler, nil, argv...)
-}
-
-// CommandUsage implements [player.Commander].
-func (p *Player) CommandUsage(ctx context.Context) (player.CommandUsage, error) {
-	return player.ReadCommandUsage(ctx, p.Cluster.Run, p.Place().Scheduler)
 }
 
 // Clean implements [player.Player]. If a cancelled job does not end by itself, SLURM kills the job after the time KillWait.
@@ -81,6 +78,6 @@ func (p *Player) listJobs(ctx context.Context) (map[string]bool, error) {
 	return jobs, nil
 }
 
-// programs are the names of SLURM's processes, with munged, which signs the messages. slurmstepd is not among them: one
-// slurmstepd runs for each step of a job, and ends with that step.
-var programs = []string{"slurmctld", "slurmdbd", "slurmd", "munged", "sackd"}
+// programs are the names of SLURM's processes, with munged, which signs the messages. The cgroup of slurmd, or the scope of slurmstepd,
+// also contains the jobs.
+var programs = []string{"slurmctld", "slurmdbd", "slurmd", "slurmstepd", "munged", "sackd"}

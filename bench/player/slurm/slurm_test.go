@@ -19,6 +19,11 @@ import (
 
 func TestContract(t *testing.T) {
 	playertest.Run(t, func(t *testing.T) player.Player { return newFake(t).player() })
+	playertest.Launch(t, func(t *testing.T, delay time.Duration) player.Player {
+		f := newFake(t)
+		f.launch = delay
+		return f.player()
+	})
 }
 
 // play runs jobs on a fake cluster with a time limit.
@@ -60,6 +65,17 @@ func TestArrays(t *testing.T) {
 	if f.taken != 3+4 || finished != 26 || f.count["bash"] != 1 {
 		t.Errorf("%d requests in %d scripts, %d jobs have finished", f.taken-3, f.count["bash"], finished)
 	}
+	f = newFake(t)
+	f.delay = 20 * time.Millisecond
+	p := f.player()
+	p.arrays = false
+	jobs, err := workload.Prepare(equal(10, "a", workload.Job{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil || f.taken != 3+10 || p.Capacity() < 5 || p.Capacity() > 50 {
+		t.Errorf("without arrays: %d requests, %v per second, %v", f.taken-3, p.Capacity(), err)
+	}
 }
 
 // The events have the nodes and the times of this machine, although the clock of the controller is ahead.
@@ -76,7 +92,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s at %v", e.Kind, e.Time.Sub(begin))
 		}
 	}
-	if diff := cmp.Diff([]string{"submit", "created", "bound compute-[1-2]", "start compute-[1-2]", "finish"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"submit", "created", "bound compute-[1-2]", "start compute-1", "start compute-1", "last compute-1", "last compute-1", "finish"}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -197,7 +213,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := New(engine.Cluster{}, "").Clean(t.Context()); err == nil {
+	if err := New(engine.Cluster{}, "", false).Clean(t.Context()); err == nil {
 		t.Error("a hive without a controller is cleaned")
 	}
 }
@@ -268,21 +284,5 @@ func TestLimits(t *testing.T) {
 		if got := read()["slurmd: Epilog"]; got != want {
 			t.Errorf("%q: %q, want %q", lines, got, want)
 		}
-	}
-}
-
-// BenchmarkPlay measures how many jobs per second the player submits and observes with bash and a stand-in for sbatch, if the cluster takes no
-// time: equal jobs, which are an array, and different ones, each with a command of its own.
-func BenchmarkPlay(b *testing.B) {
-	different := playertest.Burst(1000)
-	for i := range different {
-		different[i].CPUs = 1 + i%2
-	}
-	for name, jobs := range map[string][]workload.Job{"equal": playertest.Burst(1000), "different": different} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				playertest.ReportRate(b, newFake(b).player(), jobs)
-			}
-		})
 	}
 }

@@ -30,19 +30,13 @@ func commands(jobs []workload.Job, arraySize int) (out []command, rest []workloa
 			return out, jobs[i:]
 		}
 		n := 1
-		for i+n < len(jobs) && n < arraySize && isEqual(jobs[i], jobs[i+n]) {
+		for i+n < len(jobs) && n < arraySize && jobs[i].Like(jobs[i+n]) {
 			n++
 		}
 		out = append(out, command{jobs[i : i+n]})
 		i += n
 	}
 	return out, nil
-}
-
-// isEqual reports whether two jobs of a workload can be tasks of one job array.
-func isEqual(a, b workload.Job) bool {
-	return a.Nodes == b.Nodes && a.Tasks == b.Tasks && a.CPUs == b.CPUs && a.Memory == b.Memory && a.Runtime == b.Runtime &&
-		a.Queue == b.Queue && a.User == b.User && len(a.After) == 0 && len(b.After) == 0
 }
 
 // taskID returns the id in SLURM of the job with number job in the command. id is what sbatch has printed for the command.
@@ -57,9 +51,10 @@ func (c command) taskID(id string, job int) string {
 // same for all jobs.
 func (c command) arguments() []string {
 	j := c.jobs[0]
-	minutes := int(math.Ceil(j.Runtime/60)) + 5 // five more minutes for the start of the tasks
-	args := []string{"--nodes=" + strconv.Itoa(j.Nodes), "--ntasks=" + strconv.Itoa(j.Tasks), "--cpus-per-task=" + strconv.Itoa(j.CPUs),
-		"--time=" + strconv.Itoa(minutes)}
+	args := []string{"--nodes=" + strconv.Itoa(j.Nodes), "--ntasks=" + strconv.Itoa(j.Tasks), "--cpus-per-task=" + strconv.Itoa(j.CPUs)}
+	if j.Limit > 0 { // SLURM counts in minutes
+		args = append(args, "--time="+strconv.Itoa(int(math.Ceil(j.Limit/60))))
+	}
 	if j.Memory > 0 {
 		perNode := (j.Tasks + j.Nodes - 1) / j.Nodes * j.Memory
 		args = append(args, "--mem="+strconv.Itoa(perNode)+"M")
@@ -74,16 +69,20 @@ func (c command) arguments() []string {
 	return append(args, "--wrap="+program(j))
 }
 
-// program returns the script of a job.
+// slurmID is the expression of sh for the id in SLURM of the job that runs, as sbatch prints it.
+const slurmID = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
+
+// program returns the script of a job, in which each task stamps its first and last instruction.
 func program(j workload.Job) string {
 	run := "true"
 	if j.Runtime > 0 {
 		run = "sleep " + strconv.FormatFloat(j.Runtime, 'f', -1, 64)
 	}
+	script := player.StampScript(slurmID, "$SLURM_PROCID", run, player.AppendStamps)
 	if j.Tasks > 1 {
-		return fmt.Sprintf("srun --cpus-per-task=%d %s", j.CPUs, run)
+		return fmt.Sprintf("srun --cpus-per-task=%d sh -c %s", j.CPUs, shellescape.Quote(script))
 	}
-	return "exec " + run
+	return script
 }
 
 // prelude defines two functions of the bash script that submits jobs. submit runs sbatch, sets id, and prints the number of the

@@ -11,8 +11,8 @@ import (
 // trial is the state of the jobs during one call of Play.
 type trial struct {
 	jobs        []workload.Job
-	submissions []player.Event      // submissions and refusals, with times of the clock of the node on which sbatch runs
-	events      []player.Event      // with the times of the controller's clock
+	place       player.Place
+	events      []player.Event      // with times of the clock of the controller, or of the node on which sbatch runs
 	jobsOf      map[string][]string // id in SLURM → names of the jobs; the id of a job array has all jobs of the array
 	idOf        map[string]string
 	early       map[string][]record // id in SLURM → records of jobs whose ids sbatch has not printed yet, or of jobs of other users
@@ -20,11 +20,20 @@ type trial struct {
 	status      map[string]string // job → how it has ended, known shortly before its end
 	ended       map[string]bool
 	missing     map[string]bool // jobs that the last call of checkMissing has found
+	submissions player.Submissions
 }
 
-func newTrial(jobs []workload.Job) *trial {
-	return &trial{jobs: jobs, jobsOf: map[string][]string{}, idOf: map[string]string{}, early: map[string][]record{},
+func newTrial(jobs []workload.Job, place player.Place) *trial {
+	return &trial{jobs: jobs, place: place, jobsOf: map[string][]string{}, idOf: map[string]string{}, early: map[string][]record{},
 		seen: map[string]map[int]bool{}, status: map[string]string{}, ended: map[string]bool{}}
+}
+
+// jobOf returns the job with an id in SLURM, for [player.Measurement].
+func (t *trial) jobOf(id string, task int) (string, int) {
+	if jobs := t.jobsOf[id]; len(jobs) == 1 {
+		return jobs[0], task
+	}
+	return "", 0
 }
 
 // openID returns the id in SLURM of a job that has not ended, or an empty string. A dependency on an ended job must be left out:
@@ -38,13 +47,16 @@ func (t *trial) openID(job string) string {
 
 // addAnswers stores the ids of submitted jobs, and adds the events of their submission. For refused jobs, it adds their failure.
 func (t *trial) addAnswers(s submission) {
+	if n := len(s.answers); n > 1 { // the time of the last command is unknown
+		t.submissions.Add(n-1, s.answers[n-1].at.Sub(s.answers[0].at))
+	}
 	for i, a := range s.answers {
 		c := s.commands[i]
 		for k, j := range c.jobs {
-			t.submissions = append(t.submissions, player.Event{Time: a.at, Kind: player.Submit, Job: j.ID})
+			t.events = append(t.events, player.Event{Time: a.at, Kind: player.Submit, Job: j.ID, Clock: t.place.Commands})
 			if a.refusal != "" {
 				t.ended[j.ID] = true
-				t.submissions = append(t.submissions, player.Event{Time: a.at, Kind: player.Failed, Job: j.ID, Text: a.refusal})
+				t.events = append(t.events, player.Event{Time: a.at, Kind: player.Failed, Job: j.ID, Text: a.refusal, Clock: t.place.Commands})
 				continue
 			}
 			id := c.taskID(a.id, k)
@@ -103,7 +115,6 @@ func (t *trial) addRecord(job string, r record) {
 		t.add(player.Event{Time: r.at, Kind: player.Created, Job: job})
 	case placed:
 		t.add(player.Event{Time: r.at, Kind: player.Bound, Job: job, Node: r.text})
-		t.add(player.Event{Time: r.at, Kind: player.Start, Job: job, Node: r.text})
 	case status:
 		t.status[job] = r.text
 	case killed:
@@ -118,7 +129,11 @@ func (t *trial) addRecord(job string, r record) {
 	}
 }
 
-func (t *trial) add(e player.Event) { t.events = append(t.events, e) }
+// add adds an event with a time of the controller's clock.
+func (t *trial) add(e player.Event) {
+	e.Clock = t.place.Scheduler
+	t.events = append(t.events, e)
+}
 
 func (t *trial) fail(job string, at time.Time, text string) {
 	t.ended[job] = true

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Commands that the client calls to start, follow and confirm a run.
 
-start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED REBOOTS
+start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   local last='' limit
   if [ ! -d "$live" ] || [ ! -d "$kept" ] || [ ! -d "$roots" ]; then
     { mkdir -p "$kept" "$roots" "$live" && chmod 0700 "$live"; } || die "cannot write the record of the switch"
@@ -18,7 +18,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
     pause 0.05
   done
   clear
-  run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7 settle=$9 reboots=${11:-yes}
+  run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7 settle=$9
   findClient
   to=$path${spec:+/specialisation/$spec}
   was=${10:-}

@@ -110,10 +110,6 @@ restoreReach() {
     timeout 60 systemctl restart $owners >>"$live/log" 2>&1 </dev/null
   fi
   ! awaitReach 15 || return 0
-  if [ "$reboots" = no ]; then
-    restored+=", which did not help; --no-rollback-reboot forbids a reboot"
-    return
-  fi
   echo "the rollback did not restore $lost: rebooting" >>"$live/log"
   rebootSoon && restored+=", and rebooted because no client could log in"
 }

@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-
-	"github.com/nixbench/nixbench/deploy/closure/daemon/wire"
 )
 
 const (
@@ -18,16 +16,16 @@ const (
 
 // Conn is a connection to a Nix daemon. Its methods must not be called concurrently.
 type Conn struct {
-	io.Closer               // pending reads and writes fail
-	Log       func(Message) // receives the log messages that the daemon sends
-	in        wire.Decoder
+	io.Closer                              // pending reads and writes fail
+	Fetch     func(path string, done bool) // called when the daemon starts to fetch a path from a cache, and when it has ended
+	in        Decoder
 	out       *bufio.Writer
 }
 
 // Open performs the handshake with a daemon. The Conn owns conn; if Open fails, it closes conn. After the daemon has
 // sent results of limit bytes in total, all operations fail. Log messages do not count.
 func Open(conn io.ReadWriteCloser, limit int64) (*Conn, error) {
-	c := &Conn{Log: func(Message) {}, Closer: conn, in: wire.Decoder{Reader: bufio.NewReaderSize(conn, 8<<10), Left: limit}, out: bufio.NewWriterSize(conn, 8<<10)}
+	c := &Conn{Fetch: func(string, bool) {}, Closer: conn, in: Decoder{Reader: bufio.NewReaderSize(conn, 8<<10), Left: limit}, out: bufio.NewWriterSize(conn, 8<<10)}
 	if err := c.shakeHands(); err != nil {
 		conn.Close()
 		return nil, err
@@ -37,7 +35,7 @@ func Open(conn io.ReadWriteCloser, limit int64) (*Conn, error) {
 
 // shakeHands performs the handshake: both sides send a magic number and their version of the protocol. The lower version is used.
 func (c *Conn) shakeHands() error {
-	wire.Put(c.out, clientMagic)
+	Put(c.out, clientMagic)
 	if err := c.out.Flush(); err != nil {
 		return err
 	}
@@ -50,7 +48,7 @@ func (c *Conn) shakeHands() error {
 	case version>>8 != clientVersion>>8 || version < oldestVersion:
 		return fmt.Errorf("version %d.%d of the Nix daemon's protocol is not supported", version>>8, version&0xff)
 	}
-	wire.Put(c.out, clientVersion, false, false) // no CPU affinity, no space to reserve
+	Put(c.out, clientVersion, false, false) // no CPU affinity, no space to reserve
 	if err := c.out.Flush(); err != nil {
 		return err
 	}
@@ -66,8 +64,8 @@ func (c *Conn) shakeHands() error {
 
 // request sends an operation to the daemon, and reads the log messages that the daemon sends before the result.
 func (c *Conn) request(operation uint64, arguments ...any) error {
-	wire.Put(c.out, operation)
-	wire.Put(c.out, arguments...)
+	Put(c.out, operation)
+	Put(c.out, arguments...)
 	if err := c.out.Flush(); err != nil {
 		return err
 	}
@@ -78,14 +76,6 @@ func (c *Conn) request(operation uint64, arguments ...any) error {
 type Error struct{ Message string }
 
 func (e *Error) Error() string { return e.Message }
-
-// Message is a log message of the daemon: a line of text, or the start or end of a transfer in which the daemon fetches
-// a path from a cache.
-type Message struct {
-	Text string // a line, if Path is empty
-	Path string // store path that the daemon fetches from a cache
-	Done bool   // the transfer of Path has ended
-}
 
 const (
 	logNext          = 0x6f6c6d67
@@ -105,7 +95,7 @@ func (c *Conn) readLog() error {
 	defer func() { c.in.Left = left }()
 	fetched := map[uint64]string{} // activity → path
 	for c.in.Err == nil {
-		c.in.Left = wire.MaxString
+		c.in.Left = maxString
 		switch kind := c.in.GetInt(); {
 		case c.in.Err != nil:
 		case kind == logLast:
@@ -113,7 +103,7 @@ func (c *Conn) readLog() error {
 		case kind == logError:
 			return c.readError()
 		case kind == logNext:
-			c.Log(Message{Text: c.in.GetString()})
+			c.in.GetString()
 		case kind == logStartActivity:
 			id, _, what := c.in.GetInt(), c.in.GetInt(), c.in.GetInt()
 			c.in.GetString()
@@ -121,15 +111,15 @@ func (c *Conn) readLog() error {
 			c.in.GetInt() // parent
 			if what == activityCopyPath && c.in.Err == nil {
 				if fetched[id] = path; len(fetched) > maxFetched {
-					return wire.ErrTooMuch
+					return errTooMuch
 				}
-				c.Log(Message{Path: path})
+				c.Fetch(path, false)
 			}
 		case kind == logStopActivity:
 			id := c.in.GetInt()
 			if path := fetched[id]; path != "" {
 				delete(fetched, id)
-				c.Log(Message{Path: path, Done: true})
+				c.Fetch(path, true)
 			}
 		case kind == logResult:
 			c.in.GetInt()

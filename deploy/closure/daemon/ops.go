@@ -5,14 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/nixbench/nixbench/deploy/closure/daemon/wire"
 )
 
 const (
 	opAddTempRoot     uint64 = 11
 	opAddIndirectRoot uint64 = 12
-	opSetOptions      uint64 = 19
 	opQueryPathInfo   uint64 = 26
 	opQueryValidPaths uint64 = 31
 	opAddToStoreNar   uint64 = 39
@@ -28,19 +25,6 @@ type PathInfo struct {
 	NarSize          uint64
 	Signatures       []string
 	CA               string // the content address, or ""
-}
-
-// SetOptions passes settings to the daemon. The daemon ignores most of them if it does not trust the user.
-func (c *Conn) SetOptions(settings [][2]string) error {
-	values := []any{
-		false, false, false, uint64(3), // the settings keep-failed, keep-going and fallback, and the verbosity
-		uint64(1), uint64(0), true, uint64(0), uint64(0), uint64(0), uint64(0), // for builds, and obsolete
-		true, uint64(len(settings)), // fetch from caches
-	}
-	for _, s := range settings {
-		values = append(values, s[0], s[1])
-	}
-	return c.request(opSetOptions, values...)
 }
 
 // QueryValidPaths returns those of the paths that are in the store. If substitute is set, the daemon first fetches
@@ -79,7 +63,7 @@ func (c *Conn) QueryPathInfos(paths []string) (infos []*PathInfo, err error) {
 		sent := make(chan error, 1)
 		go func() {
 			for _, p := range batch {
-				wire.Put(c.out, opQueryPathInfo, p)
+				Put(c.out, opQueryPathInfo, p)
 			}
 			sent <- c.out.Flush()
 		}()

@@ -8,23 +8,21 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/nixbench/nixbench/deploy/closure/daemon/wire"
 )
 
 // AddPaths sends paths and their files from the local store to the daemon, and waits until the daemon has added all paths. In infos, a
 // path must come after the paths that it refers to. AddPaths does not wait for a reply after each path, so a path costs no round trip.
-// The function sent is called while a path is sent, with the number of its bytes. The function added is called when the daemon has
-// registered a path. A daemon that trusts the user requires no signatures. If AddPaths fails, the connection cannot be used any more.
-func (c *Conn) AddPaths(infos []*PathInfo, sent func(path string, bytes int64), added func(path string)) (err error) {
+// It calls start before it sends a path, sent when it has sent some bytes of a path, and added when the daemon has registered the next
+// path. A daemon that trusts the user requires no signatures. If AddPaths fails, the connection cannot be used any more.
+func (c *Conn) AddPaths(infos []*PathInfo, start func(path string), sent func(bytes int), added func()) (err error) {
 	written := make(chan error, 1)
-	go func() { written <- c.writePaths(infos, sent) }()
-	for _, info := range infos {
+	go func() { written <- c.writePaths(infos, start, sent) }()
+	for range infos {
 		if err = c.readLog(); err != nil {
 			c.Close() // makes writePaths return
 			break
 		}
-		added(info.Path)
+		added()
 	}
 	if unreadable := <-written; unreadable != nil {
 		return unreadable
@@ -34,15 +32,15 @@ func (c *Conn) AddPaths(infos []*PathInfo, sent func(path string, bytes int64), 
 
 // writePaths writes paths to the daemon. It returns an error only if it cannot read a path. It closes the connection if
 // it cannot read a path or cannot write to the daemon.
-func (c *Conn) writePaths(infos []*PathInfo, sent func(path string, bytes int64)) (unreadable error) {
+func (c *Conn) writePaths(infos []*PathInfo, start func(path string), sent func(bytes int)) (unreadable error) {
 	nar := bufio.NewWriterSize(nil, 256<<10)
 	for _, i := range infos {
-		sent(i.Path, 0)
-		wire.Put(c.out, opAddToStoreNar, i.Path, i.Deriver, i.NarHash, i.References, i.RegistrationTime, i.NarSize,
+		start(i.Path)
+		Put(c.out, opAddToStoreNar, i.Path, i.Deriver, i.NarHash, i.References, i.RegistrationTime, i.NarSize,
 			false, i.Signatures, i.CA, false, true) // the path was not built on the node; no repair, and no check of signatures
-		f := &frames{out: c.out, sent: func(n int64) { sent(i.Path, n) }}
+		f := &frames{out: c.out, sent: sent}
 		nar.Reset(f)
-		wire.Put(nar, "nix-archive-1")
+		Put(nar, "nix-archive-1")
 		if err := cmp.Or(putTree(nar, i.Path), nar.Flush()); err != nil {
 			c.Close()
 			if f.err != nil {
@@ -50,7 +48,7 @@ func (c *Conn) writePaths(infos []*PathInfo, sent func(path string, bytes int64)
 			}
 			return fmt.Errorf("read %s from the local store: %w", i.Path, err)
 		}
-		wire.Put(c.out, uint64(0)) // no further frame
+		Put(c.out, uint64(0)) // no further frame
 	}
 	if c.out.Flush() != nil {
 		c.Close()
@@ -60,17 +58,15 @@ func (c *Conn) writePaths(infos []*PathInfo, sent func(path string, bytes int64)
 
 // frames is a writer that sends data to the daemon in frames. A frame is the size of some data, followed by the data.
 type frames struct {
-	out   *bufio.Writer
-	bytes int64
-	sent  func(bytes int64)
-	err   error
+	out  *bufio.Writer
+	sent func(bytes int)
+	err  error
 }
 
 func (f *frames) Write(b []byte) (n int, err error) {
-	wire.Put(f.out, uint64(len(b)))
+	Put(f.out, uint64(len(b)))
 	n, f.err = f.out.Write(b)
-	f.bytes += int64(n)
-	f.sent(f.bytes)
+	f.sent(n)
 	return n, f.err
 }
 
@@ -80,34 +76,34 @@ func putTree(w *bufio.Writer, path string) error {
 	if err != nil {
 		return err
 	}
-	wire.Put(w, "(", "type")
+	Put(w, "(", "type")
 	switch mode := info.Mode(); mode.Type() {
 	case 0:
-		wire.Put(w, "regular")
+		Put(w, "regular")
 		if mode&0o100 != 0 {
-			wire.Put(w, "executable", "")
+			Put(w, "executable", "")
 		}
-		wire.Put(w, "contents")
+		Put(w, "contents")
 		err = putFile(w, path, info.Size())
 	case fs.ModeSymlink:
 		var target string
 		target, err = os.Readlink(path)
-		wire.Put(w, "symlink", "target", target)
+		Put(w, "symlink", "target", target)
 	case fs.ModeDir:
-		wire.Put(w, "directory")
+		Put(w, "directory")
 		var entries []os.DirEntry
 		entries, err = os.ReadDir(path) // in byte order, as in a NAR
 		for _, e := range entries {
-			wire.Put(w, "entry", "(", "name", e.Name(), "node")
+			Put(w, "entry", "(", "name", e.Name(), "node")
 			if err := putTree(w, filepath.Join(path, e.Name())); err != nil {
 				return err
 			}
-			wire.Put(w, ")")
+			Put(w, ")")
 		}
 	default:
 		err = fmt.Errorf("%s is not a file, folder or symlink", path)
 	}
-	wire.Put(w, ")")
+	Put(w, ")")
 	return err
 }
 
@@ -117,7 +113,7 @@ func putFile(w *bufio.Writer, path string, size int64) error {
 		return err
 	}
 	defer f.Close()
-	wire.Put(w, uint64(size))
+	Put(w, uint64(size))
 	_, err = io.CopyN(w, f, size)
 	_, _ = w.Write(make([]byte, -size&7))
 	return err

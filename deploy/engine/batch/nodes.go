@@ -10,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -114,7 +115,7 @@ func (p Pool[N]) Drain(ctx context.Context, names []string, o engine.DrainOption
 	case errors.Is(err, p.Head.Absent) || len(names) == 0:
 		return nil
 	case err != nil:
-		return &engine.DrainError{Node: names[0], Err: err}
+		return engine.NewDrainError(names[0], err)
 	}
 	var members, marked []string
 	for _, name := range names {
@@ -190,9 +191,9 @@ func (p Pool[N]) waitForJobs(ctx context.Context, nodes, broken []string, report
 		}
 		switch {
 		case ctx.Err() != nil:
-			return &engine.DrainError{Node: nodes[0], Err: context.Cause(ctx)}
+			return engine.NewDrainError(nodes[0], context.Cause(ctx))
 		case err != nil && time.Since(answered) > min(limit, answerTimeout):
-			return &engine.DrainError{Node: nodes[0], Err: err}
+			return engine.NewDrainError(nodes[0], err)
 		case err == nil && len(busy) == 0:
 			return nil
 		}
@@ -225,25 +226,25 @@ func newJobsRunningError(h *Head, node string, limit time.Duration, jobs []strin
 	if node == h.Node() {
 		err = fmt.Errorf("a restart of the %s ends all jobs, and after %v there still are %s", h.Role, limit, formatJobs(jobs))
 	}
-	return &engine.DrainError{Node: node, Err: failure.WithHint(err, fmt.Sprintf(
-		"wait for the jobs, or cancel them (%s); nixbench.%s.drainTimeout of the %s is the time limit; %s", h.Cancel, h.Kind, h.Role, h.Undrained))}
+	return engine.NewDrainError(node, failure.WithHint(err, fmt.Sprintf(
+		"wait for the jobs, or cancel them (%s); nixbench.%s.drainTimeout of the %s is the time limit; %s", h.Cancel, h.Kind, h.Role, h.Undrained)))
 }
 
-// HeadCondition returns a condition with the log of the head as its explanation.
-func (p Pool[N]) HeadCondition(name string, probe func(context.Context) error) check.Condition {
-	return check.Condition{Name: name, Every: engine.PollInterval, Probe: probe, Explain: func(ctx context.Context) string {
-		return p.Head.Explain(ctx, []string{p.Head.Node()}, p.System.LogOf)
-	}}
-}
-
-// NodesCondition returns a condition whose probe is [Pool.CheckNodes]. The condition's name is the number of compute nodes,
-// followed by name.
-func (p Pool[N]) NodesCondition(name string, except []string) check.Condition {
-	probe := func(ctx context.Context) error { return p.CheckNodes(ctx, except) }
-	return check.Condition{Name: p.count() + " " + name, Every: engine.PollInterval, Probe: probe, Explain: func(ctx context.Context) string {
-		unready, _, _ := p.compare(ctx, except)
-		return p.Head.Explain(ctx, append([]string{p.Head.Node()}, unready...), p.System.LogOf)
-	}}
+// Conditions returns the conditions of a batch system. The name of the first one is head, and its probe checkHead. The second one
+// is that the nodes are as [Pool.CheckNodes] requires; its name is the number of compute nodes, followed by nodes.
+func (p Pool[N]) Conditions(o engine.CheckOptions, head string, checkHead func(context.Context) error, nodes string) []check.Condition {
+	explain := func(ctx context.Context, nodes []string) string {
+		return p.Head.Explain(ctx, append([]string{p.Head.Node()}, nodes...), p.System.LogOf)
+	}
+	return []check.Condition{
+		{Name: head, Every: engine.PollInterval, Probe: checkHead, Explain: func(ctx context.Context) string { return explain(ctx, nil) }},
+		{Name: p.count() + " " + nodes, Every: engine.PollInterval,
+			Probe: func(ctx context.Context) error { return p.CheckNodes(ctx, o.Except) },
+			Explain: func(ctx context.Context) string {
+				unready, _, _ := p.compare(ctx, o.Except)
+				return explain(ctx, unready)
+			}},
+	}
 }
 
 // DeepCondition returns a condition of nixbench check --deep, whose probe runs a job on all compute nodes.
@@ -253,10 +254,7 @@ func (p Pool[N]) DeepCondition(name string, probe func(context.Context) error) c
 
 // count returns the number of compute nodes as a text.
 func (p Pool[N]) count() string {
-	if n := len(p.Head.NodesOf(Compute)); n != 1 {
-		return fmt.Sprintf("%d compute nodes", n)
-	}
-	return "1 compute node"
+	return event.Count(len(p.Head.NodesOf(Compute)), "compute node")
 }
 
 // CheckNodes returns nil if the nodes of the batch system are exactly the compute nodes of the hive, and all of them take jobs. A

@@ -69,7 +69,7 @@ func (s *Fake) Drain(ctx context.Context, nodes []string, o engine.DrainOptions,
 		}
 		if err != nil {
 			s.mark(nodes, false)
-			return &engine.DrainError{Node: node, Err: err}
+			return engine.NewDrainError(node, err)
 		}
 	}
 	return nil
@@ -88,7 +88,7 @@ func (s *Fake) mark(nodes []string, drained bool) {
 }
 
 // Deletable is the option that allows a drain to delete the work in [Fake.Blocked].
-var Deletable = engine.DrainOption{Flag: "drain-work"}
+var Deletable = engine.DrainOption{Name: "work"}
 
 // CheckDrain returns the work in s.Blocked. If the options contain [Deletable], the result says that the drain deletes the work,
 // and otherwise that the work blocks the drain.

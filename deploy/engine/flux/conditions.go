@@ -13,10 +13,7 @@ import (
 
 // Conditions implements [engine.Checker].
 func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
-	conditions := []check.Condition{
-		e.HeadCondition("the leader's broker answers and starts jobs", e.checkLeader),
-		e.NodesCondition("online and not drained", o.Except),
-	}
+	conditions := e.Pool.Conditions(o, "the leader's broker answers and starts jobs", e.checkLeader, "online and not drained")
 	if o.Deep && len(e.NodesOf(Compute)) > 0 {
 		conditions = append(conditions, e.DeepCondition("flux run runs on", e.checkRun), e.DeepCondition("a batch job runs on", e.checkBatch))
 	}

@@ -37,12 +37,12 @@ func (c *client) Mark(ctx context.Context, all map[string]node, nodes []string) 
 	compute := c.withoutLeader(nodes)
 	if len(compute) < len(nodes) {
 		if err := c.stopQueues(ctx, all[c.Node()].leads.queues); err != nil {
-			return &engine.DrainError{Node: c.Node(), Err: err}
+			return engine.NewDrainError(c.Node(), err)
 		}
 	}
 	if len(compute) > 0 {
 		if _, err := c.RunOnHead(ctx, "flux", "resource", "drain", strings.Join(compute, ","), reason); err != nil {
-			return &engine.DrainError{Node: compute[0], Err: err}
+			return engine.NewDrainError(compute[0], err)
 		}
 	}
 	return nil

@@ -2,7 +2,6 @@ package flux
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -20,29 +19,15 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	if err != nil {
 		return nil, nil
 	}
-	changes := map[string]engine.Change{}
-	desired := map[string]string{} // the versions of the nodes when the run has ended
-	for _, m := range e.Cluster.Members {
-		_, isMember := members[m.Node]
-		if isMember {
-			desired[m.Node] = running
-		}
-		if !slices.Contains(nodes, m.Node) {
-			continue
-		}
-		var s struct{ Version string }
-		if err := m.ReadSettings(&s); err != nil {
-			return nil, err
-		}
-		if s.Version == "" {
-			continue
-		}
-		desired[m.Node] = s.Version
-		if isMember && s.Version != running {
-			changes[m.Node] = engine.Change{From: running, To: s.Version}
-		}
+	observed := map[string]string{}
+	for name := range members {
+		observed[name] = running
 	}
-	return changes, e.checkSameVersion(desired)
+	changes, after, err := e.PlanVersions(nodes, observed)
+	if err != nil {
+		return nil, err
+	}
+	return changes, e.checkSameVersion(after)
 }
 
 // checkSameVersion returns a VersionError if a node would have another version than the leader.

@@ -13,13 +13,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // Conditions implements [engine.Checker].
 func (e checker) Conditions(o engine.CheckOptions) []check.Condition {
 	conditions := []check.Condition{
 		{Name: "the API answers", Probe: e.checkAPI, Explain: e.explainMembers(e.IsControlPlane)},
-		{Name: api.Count(len(e.Cluster.Members), "node") + " Ready", Probe: e.checkNodesReady, Explain: e.explainNodes},
+		{Name: event.Count(len(e.Cluster.Members), "node") + " Ready", Probe: e.checkNodesReady, Explain: e.explainNodes},
 		{Name: "system pods run", Probe: e.checkSystemPods, Explain: e.explainSystemPods},
 	}
 	s, err := e.settings() // no condition for objects is added, because every probe above already fails with the error of settings
@@ -184,11 +185,6 @@ func (k *kubeadm) explainMember(ctx context.Context, node string) []string {
 		phase = "no phase"
 	}
 	texts := []string{fmt.Sprintf("%s: %s%s", node, phase, text)}
-	if phase == "join" {
-		if text := k.describeCertificateRequest(ctx, node); text != "" {
-			texts = append(texts, "  "+text)
-		}
-	}
 	for _, unit := range []string{setupUnit, kubeletUnit} {
 		out, err := k.Run(ctx, node, nil, "journalctl", "--no-pager", "-q", "-o", "cat", "-n", logLines, "-u", unit)
 		if err != nil {

@@ -2,14 +2,7 @@ package kubernetes
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/pem"
-	"fmt"
 	"strings"
-	"time"
-
-	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
@@ -50,74 +43,4 @@ func (e *kubeadm) describeJoin(ctx context.Context, node string) string {
 		text += ", " + fault.Error()
 	}
 	return phase + text
-}
-
-// describeCertificateRequest returns the state of the last certificate request of a joining node's kubelet, such as "not
-// approved". It returns an empty string if there is no request, or if the API does not answer. It finds the request by the node
-// name in the request, because the user of the request may be a bootstrap token.
-func (k *kubeadm) describeCertificateRequest(ctx context.Context, node string) string {
-	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout/3)
-	defer cancel()
-	requests, _ := k.List(ctx, "get", "certificatesigningrequests", "--sort-by=.metadata.creationTimestamp")
-	var last gjson.Result
-	times := 0
-	for _, r := range requests {
-		if r.Get("spec.signerName").String() != "kubernetes.io/kube-apiserver-client-kubelet" || requestedName(r) != nodeUser+node {
-			continue
-		}
-		times, last = times+1, r
-	}
-	if times == 0 {
-		return ""
-	}
-	text := fmt.Sprintf("its kubelet has asked for a certificate %s, last %v ago: ", api.Count(times, "time"), time.Since(last.Get("metadata.creationTimestamp").Time()).Round(time.Second))
-	condition := func(kind string) gjson.Result {
-		return last.Get(`status.conditions.#(type=="` + kind + `").message`)
-	}
-	switch {
-	case condition("Denied").Exists():
-		return text + "denied: " + condition("Denied").String()
-	case condition("Failed").Exists():
-		return text + "failed: " + condition("Failed").String()
-	case last.Get("status.certificate").Exists():
-		return text + "issued"
-	case condition("Approved").Exists():
-		text += "approved, not signed"
-	default:
-		text += "not approved"
-	}
-	return text + k.describeSigners(ctx)
-}
-
-// requestedName returns the common name in a certificate request, or an empty string if the request is not valid.
-func requestedName(r gjson.Result) string {
-	text, _ := base64.StdEncoding.DecodeString(r.Get("spec.request").String()) // without a PEM block if it is not valid
-	if block, _ := pem.Decode(text); block != nil {
-		if request, err := x509.ParseCertificateRequest(block.Bytes); err == nil {
-			return request.Subject.CommonName
-		}
-	}
-	return ""
-}
-
-// describeSigners returns the reason why no certificate request is signed if no controller manager is ready, because controller
-// managers approve and sign the requests. Otherwise it returns an empty string.
-func (k *kubeadm) describeSigners(ctx context.Context) string {
-	pods, err := k.List(ctx, "-n", "kube-system", "get", "pods")
-	if err != nil {
-		return ""
-	}
-	const signer = "kube-controller-manager"
-	text := "; nothing signs it: no " + signer + " runs"
-	for _, p := range pods {
-		name := api.NodeName(p)
-		switch {
-		case !strings.HasPrefix(name, signer+"-"):
-		case api.IsReady(p):
-			return ""
-		default:
-			text = "; its signer is not ready: " + name + api.WaitingReason(p)
-		}
-	}
-	return text
 }

@@ -1,10 +1,6 @@
 package kubernetes
 
 import (
-	"fmt"
-	"time"
-
-	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 )
@@ -19,7 +15,6 @@ var Kind = engine.Kind{
 	New:          func(c engine.Cluster) engine.Engine { return New(c) },
 	APIPort:      defaultPort,
 	AccessFile:   "kubeconfig",
-	Notes:        accessNotes,
 	Usage:        func([]engine.Member) string { return "nixbench kubectl get nodes shows the nodes of the cluster" },
 	DrainOptions: []engine.DrainOption{api.BarePods, api.LocalData},
 	Help: engine.Help{
@@ -27,27 +22,10 @@ var Kind = engine.Kind{
 Ready, and system pods run. --deep runs a pod on one worker, which a pod on
 another worker reaches directly and through a Service.`,
 		Drain: `Kubernetes: bare pods, pods with data in emptyDir volumes, and pods whose
-disruption budget never allows an eviction block a drain. --drain-bare-pods and
---drain-local-data allow the deletion of the first two.`,
+disruption budget never allows an eviction block a drain. --drain-delete allows
+the deletion of the first two.`,
 		Remove: `Kubernetes: the Node object of a removed member is deleted, and a control plane
 is also removed from etcd.`,
 		Rotate: `Kubernetes: the key ring kubernetes-encryption encrypts the Secrets in etcd.`,
 	},
-}
-
-// accessNotice is how long before the administrator's certificate expires nixbench starts to warn about it.
-const accessNotice = 30 * 24 * time.Hour
-
-// accessNotes returns a note if the certificate in a kubeconfig expires within accessNotice. It returns no note if the file is
-// missing or unreadable, because `nixbench kubeconfig` writes the file again.
-func accessNotes(kubeconfig string, now time.Time) []string {
-	data, err := durable.Read(kubeconfig, durable.KeySize)
-	if err != nil {
-		return nil
-	}
-	access := ParseKubeconfig(data)
-	if access == nil || access.Ends().IsZero() || access.Ends().Sub(now) > accessNotice {
-		return nil
-	}
-	return []string{fmt.Sprintf("kubeconfig: its certificate ends on %s; nixbench kubeconfig writes another", access.Ends().Format(time.DateOnly))}
 }

@@ -48,10 +48,9 @@ type cluster struct {
 	silent   map[string]bool    // nodes on which kubectl never ends
 	bare     map[string]bool    // nodes without kubectl
 
-	bound    map[string][]object // node → its pods
-	budgets  []object
-	requests []object                            // for certificates
-	drained  func(c *cluster, node string) error // what kubectl drain does; nil: it evicts all pods
+	bound   map[string][]object // node → its pods
+	budgets []object
+	drained func(c *cluster, node string) error // what kubectl drain does; nil: it evicts all pods
 
 	daemonSets []object
 
@@ -180,8 +179,6 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 		return json.Marshal(object{"items": c.budgets})
 	case line == "kubectl get daemonsets -o json":
 		return json.Marshal(object{"items": c.daemonSets})
-	case line == "kubectl get certificatesigningrequests -o json":
-		return json.Marshal(object{"items": c.requests})
 	case strings.HasPrefix(line, "kubectl drain "):
 		c.flags = argv
 		if c.nodes[words[2]]["unschedulable"] != true {

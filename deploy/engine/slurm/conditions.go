@@ -13,10 +13,7 @@ import (
 
 // Conditions implements [engine.Checker].
 func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
-	conditions := []check.Condition{
-		e.HeadCondition("slurmctld answers", e.checkController),
-		e.NodesCondition("idle or running jobs", o.Except),
-	}
+	conditions := e.Pool.Conditions(o, "slurmctld answers", e.checkController, "idle or running jobs")
 	if name := e.accountingNode(); name != "" {
 		conditions = append(conditions, check.Condition{Name: "slurmdbd answers", Every: engine.PollInterval, Probe: e.checkAccounting, Explain: func(ctx context.Context) string {
 			return e.Explain(ctx, []string{name}, func(string) string { return logOf(accountingUnit) })

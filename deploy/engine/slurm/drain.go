@@ -25,7 +25,7 @@ func (c *client) Mark(ctx context.Context, all map[string]node, nodes []string) 
 	}
 	for reason, nodes := range reasons {
 		if err := c.setState(ctx, namesOf(all, nodes), "drain", "reason="+reason); err != nil {
-			return &engine.DrainError{Node: nodes[0], Err: err}
+			return engine.NewDrainError(nodes[0], err)
 		}
 	}
 	return nil
@@ -43,18 +43,12 @@ func namesOf(registered map[string]node, nodes []string) string {
 
 // Jobs implements [batch.System].
 func (c *client) Jobs(ctx context.Context, _ string, n node) []string {
-	out, err := c.RunOnHead(ctx, "squeue", "--noheader", "--nodelist="+n["NodeName"], "--states=all", "--format=%i %T")
+	out, err := c.RunOnHead(ctx, "squeue", "--noheader", "--nodelist="+n["NodeName"], "--format=%i",
+		"--states=RUNNING,COMPLETING,SUSPENDED,CONFIGURING,STAGE_OUT,STOPPED,SIGNALING")
 	if err != nil {
 		return nil
 	}
-	var jobs []string
-	for line := range strings.Lines(out) {
-		id, state, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if slices.Contains([]string{"RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING", "STAGE_OUT", "STOPPED", "SIGNALING"}, state) {
-			jobs = append(jobs, id)
-		}
-	}
-	return jobs
+	return strings.Fields(out)
 }
 
 // Unmark implements [batch.System]. Nodes that nixbench has removed stay drained until nixbench admits them again.

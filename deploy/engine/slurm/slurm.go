@@ -55,12 +55,11 @@ var errNoController = errors.New("no controller is set up yet")
 var notSetUpError = regexp.MustCompile(`env: .?scontrol.?: No such file or directory` +
 	`|scontrol: (command )?not found|Could not establish a configuration source`)
 
-// settings are the values that modules/slurm sets in deployment.engine.settings, except drainTimeout.
+// settings are the values that modules/slurm sets in deployment.engine.settings, except drainTimeout and version.
 type settings struct {
 	Features   []string `json:"features"`
 	Accounting bool     `json:"accounting"` // whether slurmdbd runs on the controller
-	Version    string   `json:"version"`
-	Hollow     int      `json:"hollow"` // the number of hollow nodes whose slurmd run on this machine; 0: the machine is one node
+	Hollow     int      `json:"hollow"`     // the number of hollow nodes whose slurmd run on this machine; 0: the machine is one node
 }
 
 // settingsOf returns the settings of a node of the hive.

@@ -165,10 +165,13 @@ func (c *controller) run(ctx context.Context, at string, _ io.Reader, argv ...st
 		var b strings.Builder
 		for _, name := range expand(values["nodelist"]) {
 			for _, job := range c.nodes[name].jobs {
-				b.WriteString(job + " RUNNING\n")
+				b.WriteString(job + "\n")
 			}
 		}
-		return []byte(b.String() + "7 COMPLETED\n"), nil
+		if !strings.Contains(line, "--states=RUNNING,") {
+			b.WriteString("7\n") // a job that has ended
+		}
+		return []byte(b.String()), nil
 	case strings.Contains(line, "--property=SubState,ActiveEnterTimestamp "):
 		if c.nodes[at] == nil {
 			return []byte("SubState=running\nActiveEnterTimestamp=@1000\n"), nil

@@ -16,27 +16,15 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	if err != nil {
 		return nil, nil // No error if the controller does not answer: this may be the first deployment, or a deployment that repairs the cluster.
 	}
-	changes := map[string]engine.Change{}
-	after := map[string]release{} // the release of each daemon when the run has ended
-	for name, version := range observed {
-		after[name] = parseRelease(version)
+	changes, after, err := e.PlanVersions(nodes, observed)
+	if err != nil {
+		return nil, err
 	}
-	for _, name := range nodes {
-		s, err := e.settingsOf(name)
-		if err != nil {
-			return nil, err
-		}
-		from, isMember := observed[name]
-		to := parseRelease(s.Version)
-		if to == 0 {
-			continue
-		}
-		after[name] = to
-		if isMember && from != s.Version {
-			changes[name] = engine.Change{From: from, To: s.Version}
-		}
+	releases := map[string]release{}
+	for name, version := range after {
+		releases[name] = parseRelease(version)
 	}
-	return changes, e.checkReleases(observed, after)
+	return changes, e.checkReleases(observed, releases)
 }
 
 // observeVersions returns the versions of slurmctld and of each registered slurmd. If slurmdbd runs on a node of its own and

@@ -40,7 +40,7 @@ func TestLeasedAddressIsKept(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inventories := map[string]provider.Inventory{"a": {FreeMemory: 8 * gib, Network: &provider.ActualNetwork{Ours: true, Leases: test.leases}}}
+			inventories := map[string]provider.Inventory{"a": {Kind: provider.VM, FreeMemory: 8 * gib, Network: &provider.ActualNetwork{Ours: true, Leases: test.leases}}}
 			p, err := Make(w, inventories, Options{Cluster: provider.Cluster{Name: "c", ID: "1"}, Network: someNetwork("10.0.0.0/24"), Recorded: test.known})
 			if err != nil {
 				t.Fatal(err)

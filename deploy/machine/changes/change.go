@@ -32,43 +32,41 @@ type Change struct {
 type Action string
 
 const (
-	Create  Action = "create"
-	Keep    Action = "keep"
-	Start   Action = "start"   // the machine is off or has crashed
-	Resume  Action = "resume"  // the machine is paused
-	Finish  Action = "finish"  // complete the machine: an earlier run was interrupted while it created the machine
-	Restart Action = "restart" // its definition differs
-	// connect the machine to its network again, because its interface is on no bridge; for this, a container is restarted
-	Reconnect Action = "reconnect"
-	Recreate  Action = "recreate" // recreating was requested, and the image differs
-	Remove    Action = "remove"   // the hive no longer contains the node
+	Create    Action = "create"
+	Keep      Action = "keep"
+	Start     Action = "start"     // the machine is off or has crashed
+	Resume    Action = "resume"    // the machine is paused
+	Finish    Action = "finish"    // complete the machine: an earlier run was interrupted while it created the machine
+	Restart   Action = "restart"   // its definition differs
+	Reconnect Action = "reconnect" // its interface is on no bridge; a restart connects it to its network again
+	Recreate  Action = "recreate"  // recreating was requested, and the image differs
+	Remove    Action = "remove"    // the hive no longer contains the node
 )
 
 // ImageKey returns the key of the image from which the change creates the machine's disk.
 func (c Change) ImageKey() image.Key { return image.Key{Role: c.Role, Kind: c.Kind} }
 
-// NeedsImage reports whether executing the change creates the machine's disk from an image.
-func (c Change) NeedsImage() bool {
+// Creates reports whether executing the change creates the machine.
+func (c Change) Creates() bool {
 	return c.Action == Create || c.Action == Recreate || c.Action == Finish
 }
+
+// NeedsImage reports whether executing the change creates the machine's disk from an image.
+func (c Change) NeedsImage() bool { return c.Creates() && c.Kind != "" }
 
 // Disturbs reports whether the change stops a running machine, or replaces a machine whose disk was lost. The user has
 // to confirm such a change.
 func (c Change) Disturbs() bool {
-	return c.Action == Remove || c.Action == Restart || c.Action == Recreate || c.Action == Reconnect && c.Kind == provider.Container || c.Lost
+	return c.Action == Remove || c.Action == Restart || c.Action == Recreate || c.Action == Reconnect || c.Lost
 }
 
-// Runs reports whether the machine already runs and this change does not touch it.
-func (c Change) Runs() bool { return c.Action == Keep }
-
-// Spec returns the desired state of the machine. If the change creates the machine's disk, the disk is created from
+// Spec returns the desired state of the machine. If the change creates the machine, its disk is created from
 // image, and id must be complete. Otherwise image and id may be empty.
 func (c Change) Spec(image provider.Image, id provider.Identity) provider.Spec {
 	s := c.spec
-	if s.NewDisks = c.NeedsImage(); s.NewDisks {
+	if s.NewDisks = c.Creates(); s.NewDisks {
 		s.Image = image
 	}
-	id.Method = s.Identity.Method
 	s.Identity = id
 	return s
 }
@@ -124,7 +122,8 @@ func decideChange(w Desired, place Place, f locatedMachine, kind provider.Kind, 
 			c.Action = Start
 		}
 	case f.Detached:
-		c.Action, c.Why = Reconnect, describeReconnect(o.Network, kind)
+		c.Action = Reconnect
+		c.Why = fmt.Sprintf("network %s was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again by a restart", o.Network.Name)
 	case f.State == provider.Off:
 		c.Action, c.Why = Start, "it is off"
 	case f.State == provider.Crashed:
@@ -143,15 +142,6 @@ func (c *Change) markLost() {
 	c.Why = fmt.Sprintf("its disk is no longer on hypervisor %s, so it is created again without its data", c.Hypervisor)
 }
 
-// describeReconnect returns the reason why a machine is reconnected, and whether the machine is restarted.
-func describeReconnect(net provider.Network, kind provider.Kind) string {
-	why := fmt.Sprintf("network %s was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again", net.Name)
-	if kind == provider.Container {
-		return why + " by a restart"
-	}
-	return why + " while it runs"
-}
-
 // describeDifference lists the differences of CPUs and memory between the desired and the observed machine.
 func describeDifference(w Desired, f provider.Actual) string {
 	var parts []string
@@ -167,27 +157,18 @@ func describeDifference(w Desired, f provider.Actual) string {
 	return strings.Join(parts, ", ")
 }
 
-// findRemovals returns the changes that remove machines of nodes that the hive does not contain, and duplicates.
-func findRemovals(desired []Desired, existing map[string]locatedMachine, duplicates []locatedMachine, recorded map[string]state.Machine) []Change {
-	isDesired := map[string]bool{}
-	for _, w := range desired {
-		isDesired[w.Node] = true
-	}
+// findRemovals returns the changes that remove machines of nodes that the hive does not contain.
+func findRemovals(desired []Desired, existing map[string]locatedMachine, recorded map[string]state.Machine) []Change {
 	var out []Change
-	add := func(f locatedMachine, why string) {
-		out = append(out, Change{Node: f.Node, Role: f.Role, Action: Remove, Hypervisor: f.hypervisor, Address: f.Address, Why: why, State: f.State})
-	}
 	for _, node := range slices.Sorted(maps.Keys(existing)) {
-		switch _, isRecorded := recorded[node]; {
-		case isDesired[node]:
-		case isRecorded:
-			add(existing[node], "the hive no longer contains it")
-		default:
-			add(existing[node], "left by an interrupted run")
+		if slices.ContainsFunc(desired, func(w Desired) bool { return w.Node == node }) {
+			continue
 		}
-	}
-	for _, f := range duplicates {
-		add(f, "a second machine of this node")
+		f, why := existing[node], "left by an interrupted run"
+		if _, isRecorded := recorded[node]; isRecorded {
+			why = "the hive no longer contains it"
+		}
+		out = append(out, Change{Node: node, Role: f.Role, Action: Remove, Hypervisor: f.hypervisor, Address: f.Address, Why: why, State: f.State})
 	}
 	return out
 }

@@ -22,8 +22,7 @@ type Plan struct {
 	// the network is inactive, or its reservations differ.
 	UnpreparedHosts []string `json:"ground,omitempty"`
 
-	hostOf  map[string]string // host of each hypervisor, see Inventory.Host
-	removed []Place           // places of machines whose nodes the hive does not contain; these keep their addresses until they are removed
+	removed []Place // places of machines whose nodes the hive does not contain; these keep their addresses until they are removed
 }
 
 // Place is a node's hypervisor, MAC and address.
@@ -60,20 +59,21 @@ func (e *PlanError) Hint() string { return e.Fix }
 // Make compares the desired machines with the inventories of all hypervisors and returns the plan. It does
 // no I/O.
 func Make(desired []Desired, inventories map[string]provider.Inventory, o Options) (Plan, error) {
-	p := Plan{Cluster: o.Cluster, Network: o.Network, Changes: []Change{}, Places: []Place{}, hostOf: map[string]string{}}
-	for name, s := range inventories {
-		p.hostOf[name] = s.Host
-	}
+	p := Plan{Cluster: o.Cluster, Network: o.Network, Changes: []Change{}, Places: []Place{}}
 	if err := validate(desired, inventories, o); err != nil {
 		return p, err
 	}
-	existing, duplicates := indexMachines(inventories, o.Recorded)
+	existing, err := indexMachines(inventories)
+	if err != nil {
+		return p, err
+	}
 	recorded := completeRecords(o.Recorded, existing)
 	macs := assignMACs(desired, o.Cluster.Name, recorded)
 	var addrs map[string]netip.Addr
 	if o.Network.Mode.Ours() {
-		var err error
-		if addrs, err = allocateAddresses(desired, o, inventories, macs, recorded, existing); err != nil {
+		onNetwork := maps.Clone(existing)
+		maps.DeleteFunc(onNetwork, func(_ string, f locatedMachine) bool { return inventories[f.hypervisor].Kind == "" })
+		if addrs, err = allocateAddresses(desired, o, inventories, macs, recorded, onNetwork); err != nil {
 			return p, err
 		}
 	}
@@ -106,8 +106,9 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 	if err != nil {
 		return p, err
 	}
+	p.clearForeignAddresses(inventories)
 	if o.Selected == nil {
-		p.Changes = append(p.Changes, findRemovals(desired, existing, duplicates, o.Recorded)...)
+		p.Changes = append(p.Changes, findRemovals(desired, existing, o.Recorded)...)
 	}
 	p.UnpreparedHosts = p.findUnpreparedHosts(inventories)
 	return p, p.validateRange(inventories)
@@ -140,6 +141,25 @@ func (p *Plan) setPlaces(where map[string]string, inventories map[string]provide
 	return nil
 }
 
+// clearForeignAddresses removes the addresses of machines that nixbench does not create: these are not on the network of the cluster.
+func (p *Plan) clearForeignAddresses(inventories map[string]provider.Inventory) {
+	for i, place := range p.Places {
+		if s, known := inventories[place.Hypervisor]; known && s.Kind == "" {
+			p.Places[i].Address = netip.Addr{}
+		}
+	}
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.Kind == "" {
+			c.Address, c.spec.Address = netip.Addr{}, netip.Addr{}
+		}
+	}
+}
+
+// AssignsAddresses reports whether nixbench assigns the addresses of all machines, so that they are known before the machines start.
+func (p Plan) AssignsAddresses() bool {
+	return !slices.ContainsFunc(p.Places, func(place Place) bool { return !place.Address.IsValid() })
+}
+
 func (o Options) isSelected(node string) bool { return o.Selected == nil || o.Selected(node) }
 
 // locatedMachine is an observed machine and the hypervisor that it is on.
@@ -148,27 +168,22 @@ type locatedMachine struct {
 	hypervisor string
 }
 
-// indexMachines returns the observed machines by node. If a node has machines on several hypervisors, the
-// machine on the recorded hypervisor is in the map, and the other machines are returned as duplicates.
-func indexMachines(inventories map[string]provider.Inventory, recorded map[string]state.Machine) (map[string]locatedMachine, []locatedMachine) {
+// indexMachines returns the observed machines by node. It returns an error if two hypervisors have a machine of one node, for instance
+// after a hypervisor that was given up as lost is back.
+func indexMachines(inventories map[string]provider.Inventory) (map[string]locatedMachine, error) {
 	out := map[string]locatedMachine{}
-	var duplicates []locatedMachine
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {
 		for _, m := range inventories[name].Machines {
-			f := locatedMachine{m, name}
-			old, twice := out[m.Node]
-			switch {
-			case !twice:
-				out[m.Node] = f
-			case recorded[m.Node].Hypervisor == name:
-				out[m.Node] = f
-				duplicates = append(duplicates, old)
-			default:
-				duplicates = append(duplicates, f)
+			if other, twice := out[m.Node]; twice {
+				return nil, &PlanError{
+					Text: fmt.Sprintf("%s: it has two machines, on hypervisor %s and on hypervisor %s", m.Node, other.hypervisor, name),
+					Fix:  "remove the old machine by hand, and its disks; or remove both machines: nixbench destroy --on " + m.Node,
+				}
 			}
+			out[m.Node] = locatedMachine{m, name}
 		}
 	}
-	return out, duplicates
+	return out, nil
 }
 
 // completeRecords returns the recorded machines. If a field of a record is empty, the value comes from the observed machine of the node.
@@ -220,11 +235,6 @@ func (p Plan) Images() []image.Key {
 	return out
 }
 
-// HasMachine reports whether the node will have a machine after the execution of the plan.
-func (p Plan) HasMachine(node string) bool {
-	return slices.ContainsFunc(p.Places, func(at Place) bool { return at.Node == node })
-}
-
 // ChangeOf returns the change of a node's machine, and false if the plan has no change for the node or only a removal.
 func (p Plan) ChangeOf(node string) (Change, bool) {
 	for _, c := range p.Changes {
@@ -242,11 +252,11 @@ func (p Plan) findUnpreparedHosts(inventories map[string]provider.Inventory) []s
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {
 		net := inventories[name].Network
 		lacksReservation := func() bool {
-			return slices.ContainsFunc(listReservations(p.Places, name), func(r provider.Reservation) bool {
+			return slices.ContainsFunc(p.Reservations(), func(r provider.Reservation) bool {
 				return !slices.ContainsFunc(net.Reservations, func(h provider.Reservation) bool { return h.MAC == r.MAC && h.Address == r.Address })
 			})
 		}
-		if p.Network.Mode.Ours() && p.usesHypervisor(name) && (net == nil || !net.Active || net.Transient || lacksReservation()) {
+		if p.Network.Mode.Ours() && inventories[name].Kind != "" && p.usesHypervisor(name) && (net == nil || !net.Active || net.Transient || lacksReservation()) {
 			out = append(out, name)
 		}
 	}
@@ -257,25 +267,13 @@ func (p Plan) usesHypervisor(hypervisor string) bool {
 	return slices.ContainsFunc(p.Places, func(pl Place) bool { return pl.Hypervisor == hypervisor })
 }
 
-// Reservations returns the DHCP reservations of all machines on a hypervisor. Machines to be removed are included,
-// because they keep their addresses until then. The machines of other hypervisors on the same host are also included,
-// because these hypervisors share the network.
-func (p Plan) Reservations(hypervisor string) []provider.Reservation {
+// Reservations returns the DHCP reservations of all machines, the same for each hypervisor: so the network's name server knows the machines
+// on other hypervisors, too. Machines to be removed are included, because they keep their addresses until then.
+func (p Plan) Reservations() []provider.Reservation {
 	var out []provider.Reservation
-	for _, name := range slices.Sorted(maps.Keys(p.hostOf)) {
-		if name == hypervisor || p.hostOf[name] != "" && p.hostOf[name] == p.hostOf[hypervisor] {
-			out = append(out, listReservations(p.Places, name)...)
-			out = append(out, listReservations(p.removed, name)...)
-		}
-	}
-	return out
-}
-
-func listReservations(places []Place, hypervisor string) []provider.Reservation {
-	var out []provider.Reservation
-	for _, pl := range places {
-		if pl.Hypervisor == hypervisor && pl.Address.IsValid() && pl.MAC != "" {
-			out = append(out, provider.Reservation{Node: pl.Node, MAC: pl.MAC, Address: pl.Address})
+	for _, place := range slices.Concat(p.Places, p.removed) {
+		if place.Address.IsValid() && place.MAC != "" {
+			out = append(out, provider.Reservation{Node: place.Node, MAC: place.MAC, Address: place.Address})
 		}
 	}
 	return out

@@ -59,6 +59,18 @@ func recorded(at string, found ...provider.Actual) map[string]state.Machine {
 	return out
 }
 
+// ofVMs returns the inventories with the kind VM if an inventory has no kind.
+func ofVMs(inventories map[string]provider.Inventory) map[string]provider.Inventory {
+	out := map[string]provider.Inventory{}
+	for name, s := range inventories {
+		if s.Kind == "" {
+			s.Kind = provider.VM
+		}
+		out[name] = s
+	}
+	return out
+}
+
 // created marks the machines as completely created.
 func created(all map[string]state.Machine) map[string]state.Machine {
 	for node, k := range all {
@@ -177,15 +189,17 @@ func TestMake(t *testing.T) {
 			name: "another image, not asked for", desired: w[:1],
 			inventories: map[string]provider.Inventory{"a": {Machines: []provider.Actual{one}, Network: ready}},
 			known:       recorded("a", one),
-			options:     func(o *Options) { o.Images = map[image.Key]provider.Image{{Role: "w"}: {Hash: "new"}} },
-			want:        []string{"keep w-1 on a 10.0.0.2"},
+			options: func(o *Options) {
+				o.Images = map[image.Key]provider.Image{{Role: "w", Kind: provider.VM}: {Hash: "new"}}
+			},
+			want: []string{"keep w-1 on a 10.0.0.2"},
 		},
 		{
 			name: "another image", desired: w[:1],
 			inventories: map[string]provider.Inventory{"a": {Machines: []provider.Actual{one}, Network: ready}},
 			known:       recorded("a", one),
 			options: func(o *Options) {
-				o.Recreate, o.Images = true, map[image.Key]provider.Image{{Role: "w"}: {Hash: "new"}}
+				o.Recreate, o.Images = true, map[image.Key]provider.Image{{Role: "w", Kind: provider.VM}: {Hash: "new"}}
 			},
 			want: []string{"recreate w-1 on a 10.0.0.2: image old → new"},
 		},
@@ -216,7 +230,7 @@ func TestMake(t *testing.T) {
 			inventories: map[string]provider.Inventory{"a": {Machines: []provider.Actual{one}, Network: ready}, "b": {FreeMemory: gib}},
 			known:       recorded("a", one),
 			options: func(o *Options) {
-				o.Recreate, o.Images = true, map[image.Key]provider.Image{{Role: "w"}: {Hash: "new"}}
+				o.Recreate, o.Images = true, map[image.Key]provider.Image{{Role: "w", Kind: provider.VM}: {Hash: "new"}}
 			},
 			want: []string{"recreate w-1 on a 10.0.0.2: image old → new"},
 		},
@@ -225,12 +239,6 @@ func TestMake(t *testing.T) {
 			inventories: map[string]provider.Inventory{"a": {FreeMemory: gib, Machines: []provider.Actual{one}, Network: ready}, "b": {FreeMemory: gib}},
 			known:       recorded("a", one),
 			want:        []string{"keep w-1 on a 10.0.0.2", "create w-2 on b 10.0.0.3"},
-		},
-		{
-			name: "two machines of one node", desired: w[:1],
-			inventories: map[string]provider.Inventory{"a": {Machines: []provider.Actual{one}, Network: ready}, "b": {Machines: []provider.Actual{one}, Network: ready}},
-			known:       recorded("b", one),
-			want:        []string{"keep w-1 on b 10.0.0.2", "remove w-1 on a 10.0.0.2: a second machine of this node"},
 		},
 		{
 			name: "addresses of other machines", desired: w[:1],
@@ -249,7 +257,7 @@ func TestMake(t *testing.T) {
 		},
 		{
 			name: "an existing network", desired: w[:1],
-			inventories: map[string]provider.Inventory{"a": {FreeMemory: gib}},
+			inventories: map[string]provider.Inventory{"a": {FreeMemory: gib, Network: &provider.ActualNetwork{Active: true}}},
 			options:     func(o *Options) { o.Network = provider.Network{Name: "lan", Mode: provider.Existing} },
 			want:        []string{"create w-1 on a invalid IP"},
 		},
@@ -260,7 +268,7 @@ func TestMake(t *testing.T) {
 			if test.options != nil {
 				test.options(&o)
 			}
-			p, err := Make(test.desired, test.inventories, o)
+			p, err := Make(test.desired, ofVMs(test.inventories), o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -333,10 +341,6 @@ func TestMakeRefuses(t *testing.T) {
 			want:        "roles.w.hypervisors: cluster.hypervisors has no b, only a",
 		},
 		{
-			name: "hypervisor no longer named", desired: w[:1], known: recorded("old", one), inventories: map[string]provider.Inventory{"a": {FreeMemory: gib}},
-			want: "w-1: its machine is on hypervisor old, which the hive no longer names",
-		},
-		{
 			name: "foreign network", desired: w[:1], inventories: map[string]provider.Inventory{"a": {FreeMemory: gib, Network: &provider.ActualNetwork{Active: true}}},
 			want: "hypervisor a already has a network net, which does not belong to this cluster",
 		},
@@ -350,6 +354,11 @@ func TestMakeRefuses(t *testing.T) {
 			want:        "hypervisors a and b are the same hypervisor: both are on host h and run the same kind of machines",
 		},
 		{
+			name: "two machines of one node", desired: w[:1], known: recorded("b", one),
+			inventories: map[string]provider.Inventory{"a": {Machines: []provider.Actual{one}}, "b": {Machines: []provider.Actual{one}}},
+			want:        "w-1: it has two machines, on hypervisor a and on hypervisor b",
+		},
+		{
 			name: "two drivers of a host share its memory", desired: w[:2],
 			inventories: map[string]provider.Inventory{"a": {Host: "h 1", Kind: provider.VM, FreeMemory: gib}, "b": {Host: "h 1", Kind: provider.Container, FreeMemory: gib}},
 			want:        "w-2: no hypervisor has 1 GiB of memory left: a has 0 B, b has 0 B",
@@ -359,7 +368,7 @@ func TestMakeRefuses(t *testing.T) {
 			if test.cidr == "" {
 				test.cidr = "10.0.0.0/24"
 			}
-			_, err := Make(test.desired, test.inventories, Options{Cluster: provider.Cluster{Name: "c"}, Network: someNetwork(test.cidr), Recorded: test.known, Closed: map[string]bool{test.closed: true}})
+			_, err := Make(test.desired, ofVMs(test.inventories), Options{Cluster: provider.Cluster{Name: "c"}, Network: someNetwork(test.cidr), Recorded: test.known, Closed: map[string]bool{test.closed: true}})
 			var bad *PlanError
 			if !errors.As(err, &bad) || !strings.HasPrefix(bad.Text, test.want) || bad.Fix == "" {
 				t.Errorf("got %v, want %s", err, test.want)
@@ -368,10 +377,29 @@ func TestMakeRefuses(t *testing.T) {
 	}
 }
 
+// A hypervisor without a kind has existing hosts: they need no image, and no address or reservation of the cluster's network.
+func TestExistingHosts(t *testing.T) {
+	w := desired("w", 3)
+	old := observedAs(w[0], "192.168.1.5")
+	p, err := Make(w, map[string]provider.Inventory{"a": {FreeMemory: 8 * gib, Machines: []provider.Actual{old}}, "b": {Kind: provider.VM, FreeMemory: gib}},
+		Options{Cluster: provider.Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Recorded: recorded("a", old)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range p.Changes {
+		got = append(got, fmt.Sprintf("%s %s on %s %s image %t", c.Action, c.Node, c.Hypervisor, c.Address, c.NeedsImage()))
+	}
+	want := []string{"keep w-1 on a invalid IP image false", "create w-2 on b 10.0.0.3 image true", "create w-3 on a invalid IP image false"}
+	if diff := cmp.Diff(want, got); diff != "" || p.AssignsAddresses() || len(p.Reservations()) != 1 || !slices.Equal(p.UnpreparedHosts, []string{"b"}) {
+		t.Errorf("%s; reservations %v, unprepared %v", diff, p.Reservations(), p.UnpreparedHosts)
+	}
+}
+
 func TestDisturbs(t *testing.T) {
 	for _, a := range []Action{Create, Keep, Start, Resume, Finish, Restart, Reconnect, Recreate, Remove} {
 		for _, kind := range []provider.Kind{provider.VM, provider.Container} {
-			want := a == Restart || a == Recreate || a == Remove || a == Reconnect && kind == provider.Container
+			want := a == Restart || a == Recreate || a == Remove || a == Reconnect
 			if got := (Change{Action: a, Kind: kind}).Disturbs(); got != want {
 				t.Errorf("%s a %s: %t, want %t", a, kind, got, want)
 			}
@@ -417,7 +445,7 @@ func TestAddressesAreStable(t *testing.T) {
 	var machines []provider.Actual
 	for _, n := range []int{3, 5, 2, 4} {
 		all := desired("w", n)
-		p, err := Make(all, map[string]provider.Inventory{"a": {FreeMemory: 64 * gib, Machines: machines}}, Options{Cluster: provider.Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Recorded: known})
+		p, err := Make(all, map[string]provider.Inventory{"a": {Kind: provider.VM, FreeMemory: 64 * gib, Machines: machines}}, Options{Cluster: provider.Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Recorded: known})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -432,8 +460,7 @@ func TestAddressesAreStable(t *testing.T) {
 	}
 }
 
-// A hypervisor that was renamed in the hive is not a second one. Otherwise its machines would be removed as
-// duplicates.
+// A hypervisor that was renamed in the hive is not a second one. Otherwise each of its machines would be found twice.
 func TestRenamedHypervisor(t *testing.T) {
 	w := desired("w", 1)
 	one := observedAs(w[0], "10.0.0.2")
@@ -442,30 +469,25 @@ func TestRenamedHypervisor(t *testing.T) {
 		Cluster: provider.Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Recorded: recorded("old", one), Closed: map[string]bool{"old": true},
 	})
 	var bad *PlanError
-	if !errors.As(err, &bad) || bad.Fix != "call it old again in cluster.hypervisors, not new" {
+	if !errors.As(err, &bad) || !strings.Contains(bad.Fix, "the name under which they were created") {
 		t.Errorf("%v", err)
 	}
 }
 
-// Drivers of one libvirtd share the network, so the reservations of each include those of the other. A
-// driver on another host has only its own.
-func TestReservationsOfOneHost(t *testing.T) {
+// Each hypervisor has the reservations of all machines, also of those that will be removed.
+func TestReservations(t *testing.T) {
 	all := desired("w", 3)
 	one, two, three := observedAs(all[0], "10.0.0.2"), observedAs(all[1], "10.0.0.3"), observedAs(all[2], "10.0.0.4")
-	p, err := Make(all, map[string]provider.Inventory{
-		"a": {Host: "h 1", Kind: provider.VM, Machines: []provider.Actual{one}}, "b": {Host: "h 1", Kind: provider.Container, Machines: []provider.Actual{two}},
-		"c": {Host: "i 2", Kind: provider.VM, Machines: []provider.Actual{three}},
-	}, Options{Cluster: provider.Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24")})
+	p, err := Make(all[:2], ofVMs(map[string]provider.Inventory{"a": {Machines: []provider.Actual{one, three}}, "b": {Machines: []provider.Actual{two}}}),
+		Options{Cluster: provider.Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"a": "[w-1 w-2]", "b": "[w-1 w-2]", "c": "[w-3]"} {
-		var nodes []string
-		for _, r := range p.Reservations(name) {
-			nodes = append(nodes, r.Node)
-		}
-		if got := fmt.Sprint(nodes); got != want {
-			t.Errorf("%s reserves for %s, want %s", name, got, want)
-		}
+	var got []string
+	for _, r := range p.Reservations() {
+		got = append(got, r.Node+" "+r.Address.String())
+	}
+	if diff := cmp.Diff([]string{"w-1 10.0.0.2", "w-2 10.0.0.3", "w-3 10.0.0.4"}, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -1,5 +1,5 @@
 // Package fake simulates a hypervisor in memory, for the tests of packages that use providers. It passes the same tests
-// (package machinetest) as the real provider. It is deterministic: it uses neither the clock nor random numbers.
+// (libvirt/suite_test.go) as the real provider. It is deterministic: it uses neither the clock nor random numbers.
 //
 // Further methods of [Hypervisor] observe and change the hypervisor without the provider. With
 // [Hypervisor.OnStep] a test makes an operation fail or block at any step:

@@ -7,24 +7,8 @@ import (
 	"testing"
 
 	"github.com/nixbench/nixbench/deploy/machine/fake"
-	"github.com/nixbench/nixbench/deploy/machine/machinetest"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
-
-func TestContract(t *testing.T) {
-	for _, kind := range []provider.Kind{provider.VM, provider.Container} {
-		t.Run(string(kind), func(t *testing.T) {
-			machinetest.Run(t, machinetest.Setup{
-				Open: func(*testing.T) machinetest.Host {
-					h := fake.New()
-					h.Kind = kind
-					return h
-				},
-				Images: [2]provider.Image{{Hash: "1111111111111111"}, {Hash: "2222222222222222"}},
-			})
-		})
-	}
-}
 
 func TestOnStepFailsOneStep(t *testing.T) {
 	h := fake.New()

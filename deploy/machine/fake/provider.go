@@ -15,7 +15,6 @@ type Hypervisor struct {
 	// The exported fields must not be changed after the first operation.
 	Name   string // name in errors
 	Kind   provider.Kind
-	CPUs   int
 	Memory uint64 // total bytes
 	Disk   uint64 // free bytes of the pool
 	NoKVM  bool   // the hypervisor has no KVM, so its virtual machines are emulated
@@ -30,16 +29,16 @@ var (
 	_ provider.Checker    = (*Hypervisor)(nil)
 )
 
-// New returns an empty hypervisor for virtual machines, with 16 CPUs, 64 GiB of memory and 1 TiB of disk.
+// New returns an empty hypervisor for virtual machines, with 64 GiB of memory and 1 TiB of disk.
 func New() *Hypervisor {
 	return &Hypervisor{
-		Name: "fake", Kind: provider.VM, CPUs: 16, Memory: 64 << 30, Disk: 1 << 40,
+		Name: "fake", Kind: provider.VM, Memory: 64 << 30, Disk: 1 << 40,
 		World: World{domains: map[string]*domain{}, parts: map[string]map[string]string{}, networks: map[string]*network{}, images: map[string]map[string]bool{}, hangs: map[string]error{}},
 	}
 }
 
 func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provider.Network) (provider.Inventory, error) {
-	inventory := provider.Inventory{Kind: h.Kind, CPUs: h.CPUs, Emulated: h.NoKVM && h.Kind == provider.VM, FreeMemory: h.Memory, FreeDisk: h.Disk}
+	inventory := provider.Inventory{Kind: h.Kind, Emulated: h.NoKVM && h.Kind == provider.VM, FreeMemory: h.Memory, FreeDisk: h.Disk}
 	return inventory, h.runStep(ctx, Step{Op: "survey", Name: "read"}, func() error {
 		for _, name := range sortedKeys(h.domains) {
 			d := h.domains[name]
@@ -189,8 +188,7 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provide
 	}{
 		{"seed", !hasSeed, func() { h.putPart(k, "seed", "") }},
 		{"disk", !hasDisk, func() { h.putPart(k, "disk", image) }},
-		{"stop", restart || lost && h.Kind == provider.Container, func() { d.stop() }},
-		{"reconnect", lost && !restart && h.Kind == provider.VM, func() { d.detached = false }},
+		{"stop", restart || lost, func() { d.stop() }},
 		{"define", d == nil || restart || missing, func() {
 			if d == nil {
 				d = &domain{cluster: c}
@@ -290,7 +288,7 @@ func badXML(s provider.Spec) error {
 	return nil
 }
 
-func (h *Hypervisor) Examine(context.Context, provider.Network) []provider.Finding {
+func (h *Hypervisor) Examine(context.Context) []provider.Finding {
 	return []provider.Finding{{What: "fake", State: provider.FindingOK, Text: "a fake", Where: h.Name}}
 }
 
@@ -315,12 +313,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, _ []string) 
 		return nil, err
 	}
 	return left, h.runStep(ctx, Step{Op: "clean", Name: "image"}, func() error {
-		used, copies := map[string]bool{}, map[string]string{}
-		for _, name := range sortedKeys(h.domains) {
-			if d := h.domains[name]; d.copyOf != "" {
-				copies[d.image] = name
-			}
-		}
+		used := map[string]bool{}
 		for k, parts := range h.parts {
 			used[parts["disk"]] = true
 			if id, _, _ := strings.Cut(k, " "); id == c.ID {
@@ -328,15 +321,10 @@ func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, _ []string) 
 			}
 		}
 		for _, hash := range sortedKeys(h.images) {
-			users := h.images[hash]
-			if name := copies[hash]; name != "" && users[c.ID] && len(users) == 1 && !used[c.ID+hash] {
-				left = append(left, provider.Remaining{What: "image " + hash, Why: "machine " + name + " was made from it", Fix: "remove that machine"})
-				continue
-			}
 			if !used[c.ID+hash] {
-				delete(users, c.ID)
+				delete(h.images[hash], c.ID)
 			}
-			if len(users) == 0 && !used[hash] {
+			if len(h.images[hash]) == 0 && !used[hash] {
 				delete(h.images, hash)
 			}
 		}

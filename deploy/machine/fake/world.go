@@ -33,9 +33,8 @@ type domain struct {
 	spec      provider.Spec
 	image     string
 	network   string
-	copyOf    string // for a clone: the node whose machine was cloned
-	detached  bool   // its network was stopped or removed while the domain ran
-	boot      int    // number of the last start; 0: the domain is off
+	detached  bool // its network was stopped or removed while the domain ran
+	boot      int  // number of the last start; 0: the domain is off
 	console   string
 	heldState provider.State // paused or crashed; empty otherwise
 }
@@ -49,7 +48,7 @@ type network struct {
 //
 //	survey:  read
 //	prepare: network, reservations, image (Detail is the image's hash)
-//	ensure:  seed, disk, stop, define, reconnect, start, resume
+//	ensure:  seed, disk, stop, define, start, resume
 //	remove:  stop, undefine, disk, seed
 //	clean:   network, image
 //	power:   shut down, start
@@ -134,12 +133,9 @@ func (w *World) withDomain(name string, f func(*domain)) {
 	})
 }
 
-// CopyMachine clones a machine with its mark and MAC, as virsh define does if the user changes the name in the
-// machine's XML.
+// CopyMachine clones a machine, as virsh define does if the user changes the name in the machine's XML. The clone belongs to no cluster.
 func (w *World) CopyMachine(name, as string) {
-	w.withDomain(name, func(d *domain) {
-		w.domains[as] = &domain{cluster: d.cluster, spec: d.spec, image: d.image, network: d.network, copyOf: d.spec.Node}
-	})
+	w.withDomain(name, func(d *domain) { w.domains[as] = &domain{spec: d.spec, network: d.network} })
 }
 
 // RemoveDomain removes a domain of any owner. It does not remove the domain's disk and seed.
@@ -206,14 +202,14 @@ func (w *World) Boot(name string) (boot int) {
 
 // Spec returns the spec that the machine with this name was last defined from.
 func (w *World) Spec(name string) (spec provider.Spec, ok bool) {
-	w.withDomain(name, func(d *domain) { spec, ok = d.spec, d.cluster.ID != "" && d.copyOf == "" })
+	w.withDomain(name, func(d *domain) { spec, ok = d.spec, d.cluster.ID != "" })
 	return spec, ok
 }
 
 func (d *domain) stop() { d.boot, d.heldState, d.detached = 0, "", false }
 
 // isOwnedBy reports whether the provider created the domain for the cluster.
-func (d *domain) isOwnedBy(c provider.Cluster) bool { return d.cluster.ID == c.ID && d.copyOf == "" }
+func (d *domain) isOwnedBy(c provider.Cluster) bool { return d.cluster.ID == c.ID }
 
 func (d *domain) state() provider.State {
 	return cmp.Or(d.heldState, map[bool]provider.State{true: provider.Off, false: provider.Running}[d.boot == 0])

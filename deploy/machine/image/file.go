@@ -1,7 +1,6 @@
 package image
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -12,15 +11,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// find finds the image that a role boots from: a disk image, or a folder with a disk image
-// and, for direct kernel boot, kernel, initrd and cmdline. It does not compute the image's hash.
+// find finds the image that a role boots from: a disk image, or a folder with a disk image and, for direct kernel boot, kernel, initrd
+// and cmdline.
 func find(role, path string) (provider.Image, error) {
 	var i provider.Image
 	info, err := os.Stat(path)
@@ -35,35 +33,36 @@ func find(role, path string) (provider.Image, error) {
 	if err == nil {
 		i.Format, err = detectFormat(i.Disk)
 	}
+	if err == nil {
+		i.Hash, err = identify(i)
+	}
 	if err != nil {
 		return i, newError(role, path, err)
 	}
 	return i, nil
 }
 
-// load finds the image that a role boots from, and computes its hash.
-func load(ctx context.Context, role, path string, hashes *Cache) (provider.Image, error) {
-	i, err := find(role, path)
-	if err != nil {
-		return i, err
-	}
+// identify returns a hash that stands for the content of an image: the hash of the command line, and of the paths, sizes and modification
+// times of the files. The content of the files is not read, because a disk may have many gigabytes. In the Nix store, where all files have
+// the same time, the path determines the content.
+func identify(i provider.Image) (string, error) {
 	sum := sha256.New()
 	for _, file := range []string{i.Disk, i.Kernel, i.Initrd} {
+		if file == "" {
+			continue
+		}
+		file, err := filepath.EvalSymlinks(file)
 		if err != nil {
-			break
+			return "", err
 		}
-		var hash string
-		if file != "" {
-			hash, err = hashes.Of(ctx, file)
+		info, err := os.Stat(file)
+		if err != nil {
+			return "", err
 		}
-		fmt.Fprintf(sum, "%s\n", hash)
+		fmt.Fprintf(sum, "%q %d %d\n", file, info.Size(), info.ModTime().UnixNano())
 	}
-	if err != nil {
-		return i, newError(role, path, err)
-	}
-	fmt.Fprintf(sum, "%s", i.Cmdline)
-	i.Hash = hex.EncodeToString(sum.Sum(nil)[:8])
-	return i, nil
+	fmt.Fprintf(sum, "%q", i.Cmdline)
+	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
 // cmdlineSize is the maximum size of a cmdline file in bytes. Linux accepts a command line of at most 4 KiB.
@@ -146,24 +145,4 @@ func newError(role, path string, err error) error {
 	}
 	return failure.WithHint(failure.WithKind(failure.Provision, fmt.Errorf("role %s: image %s: %w", role, path, err)),
 		fmt.Sprintf("roles.%s.image takes a disk image (qcow2 or raw; for containers a raw file system), or a folder with disk.qcow2 or disk.raw, and kernel, initrd and cmdline if it is to be booted directly", role))
-}
-
-// Size returns the space that a file takes on disk in bytes. Holes take no space. It returns 0 if the file does not exist.
-func Size(file string) uint64 {
-	info, err := os.Stat(file)
-	if err != nil {
-		return 0
-	}
-	if s, ok := info.Sys().(*syscall.Stat_t); ok {
-		return min(uint64(s.Blocks)*512, uint64(info.Size()))
-	}
-	return uint64(info.Size())
-}
-
-// FormatSize formats a size rounded down to whole MiB: 480 MiB.
-func FormatSize(n uint64) string {
-	if n >= 1<<20 {
-		n &^= 1<<20 - 1
-	}
-	return provider.SizeText(n)
 }

@@ -5,10 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
-	"github.com/nixbench/nixbench/deploy/state"
 )
 
 func TestImages(t *testing.T) {
@@ -24,21 +24,20 @@ func TestImages(t *testing.T) {
 		}
 		return file
 	}
-	hashes := ReadCache(state.Dir(dir))
 	write("full/disk.qcow2", "QFI\xfb…")
 	write("full/kernel", "k")
 	write("full/cmdline", "quiet\n")
-	i, err := load(t.Context(), "w", filepath.Join(dir, "full"), hashes)
+	i, err := find("w", filepath.Join(dir, "full"))
 	if err != nil || i.Format != provider.QCOW2 || filepath.Base(i.Kernel) != "kernel" || i.Initrd != "" || i.Cmdline != "quiet" || len(i.Hash) != 16 {
 		t.Errorf("%+v, %v", i, err)
 	}
 	write("full/cmdline", "loud\n")
-	if other, _ := load(t.Context(), "w", filepath.Join(dir, "full"), hashes); other.Hash == i.Hash {
+	if other, _ := find("w", filepath.Join(dir, "full")); other.Hash == i.Hash {
 		t.Error("another command line, the same image")
 	}
 	write("built/nix-support/x", "")
 	write("built/iso/nixos.img", "a disk")
-	if i, err := load(t.Context(), "w", filepath.Join(dir, "built"), hashes); err != nil || i.Format != provider.Raw {
+	if i, err := find("w", filepath.Join(dir, "built")); err != nil || i.Format != provider.Raw {
 		t.Errorf("%+v, %v", i, err)
 	}
 	write("two/a.raw", "a disk")
@@ -50,20 +49,20 @@ func TestImages(t *testing.T) {
 	for path, want := range map[string]string{
 		"two": "several", "none": "no disk image", "packed.raw": "compressed", "initrd": "no kernel", "nowhere": "no such file",
 	} {
-		_, err := load(t.Context(), "w", filepath.Join(dir, path), hashes)
+		_, err := find("w", filepath.Join(dir, path))
 		if err == nil || !strings.Contains(err.Error(), want) || failure.Hint(err) == "" {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if err := hashes.Save(); err != nil {
+	kernel, before := filepath.Join(dir, "full/kernel"), i.Hash
+	write("full/cmdline", "quiet\n")
+	if again, _ := find("w", filepath.Join(dir, "full")); again.Hash != before {
+		t.Error("unchanged files have another hash")
+	}
+	if err := os.Chtimes(kernel, time.Time{}, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	// A cached hash is used as long as the file's size and time are the same.
-	again := ReadCache(state.Dir(dir))
-	kernel := filepath.Join(dir, "full/kernel")
-	before, _ := again.Of(t.Context(), kernel)
-	write("full/kernel", "K2")
-	if after, _ := again.Of(t.Context(), kernel); after == before {
+	if after, _ := find("w", filepath.Join(dir, "full")); after.Hash == before {
 		t.Error("a changed file has its old hash")
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
-	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -25,17 +24,14 @@ type Key struct {
 // Loader finds and builds the images of the roles of a hive.
 type Loader struct {
 	Hive *nixeval.Hive
-	Dir  state.Dir
 	Eval *nixeval.Evaluator                           // builds the images of roles without the option image
 	Keep func(built map[string]nixeval.Closure) error // creates garbage collector roots for built images, under the given names; nil: no roots
 	Send event.Sink
 }
 
 // Load returns the image for each key. If a role has no option image, Load builds the role's image.
-// It stores the hashes of the images in the state folder, and creates the folder if it is missing.
 func (l Loader) Load(ctx context.Context, keys []Key) (map[Key]provider.Image, error) {
 	out := map[Key]provider.Image{}
-	hashes := ReadCache(l.Dir)
 	var errs []error
 	unset := map[provider.Kind][]string{} // roles without the option image
 	for _, key := range keys {
@@ -50,19 +46,19 @@ func (l Loader) Load(ctx context.Context, keys []Key) (map[Key]provider.Image, e
 				continue
 			}
 		}
-		i, err := load(ctx, key.Role, *path, hashes)
+		i, err := find(key.Role, *path)
 		if errs = append(errs, err); err == nil {
 			out[key] = i
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(unset)) {
-		errs = append(errs, l.build(ctx, kind, unset[kind], hashes, out))
+		errs = append(errs, l.build(ctx, kind, unset[kind], out))
 	}
-	return out, errors.Join(append(errs, l.Dir.Create(), hashes.Save())...)
+	return out, errors.Join(errs...)
 }
 
 // build builds the images of roles for hypervisors of a kind, loads these images, and adds them to out.
-func (l Loader) build(ctx context.Context, kind provider.Kind, roles []string, hashes *Cache, out map[Key]provider.Image) error {
+func (l Loader) build(ctx context.Context, kind provider.Kind, roles []string, out map[Key]provider.Image) error {
 	e := l.Eval.WithoutFacts(l.Send)
 	closures, err := e.Images(ctx, string(kind), roles)
 	if err != nil {
@@ -76,7 +72,7 @@ func (l Loader) build(ctx context.Context, kind provider.Kind, roles []string, h
 	errs := []error{buildErr}
 	roots := map[string]nixeval.Closure{}
 	for _, role := range built {
-		i, err := load(ctx, role, closures[role].Out, hashes)
+		i, err := find(role, closures[role].Out)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -90,8 +86,7 @@ func (l Loader) build(ctx context.Context, kind provider.Kind, roles []string, h
 	return errors.Join(errs...)
 }
 
-// Find returns the image that the option image of a role names. The hash of the image is not set. The result is empty
-// if the role has no option image, so that the image has to be built.
+// Find returns the image that the option image of a role names. The result is empty if the image has to be built.
 func (l Loader) Find(role string) (provider.Image, error) {
 	path := l.Hive.Roles[role].Image
 	if path == nil || isUnbuilt(*path) {
@@ -101,9 +96,8 @@ func (l Loader) Find(role string) (provider.Image, error) {
 }
 
 // Examine returns a finding for the image of each role. An image that is not built yet is no error.
-func (l Loader) Examine(ctx context.Context) []provider.Finding {
+func (l Loader) Examine() []provider.Finding {
 	var out []provider.Finding
-	hashes := ReadCache(l.Dir)
 	for _, role := range slices.Sorted(maps.Keys(l.Hive.Roles)) {
 		path := l.Hive.Roles[role].Image
 		f := provider.Finding{What: "image", State: provider.FindingOK, Where: "role " + role, Text: "it will be built when it is needed"}
@@ -112,16 +106,13 @@ func (l Loader) Examine(ctx context.Context) []provider.Finding {
 		case isUnbuilt(*path):
 			f.Text = *path + " will be built when it is needed"
 		default:
-			if i, err := load(ctx, role, *path, hashes); err == nil {
-				f.Text = fmt.Sprintf("%s, %s, %s", *path, i.Format, FormatSize(Size(i.Disk)))
+			if i, err := find(role, *path); err == nil {
+				f.Text = fmt.Sprintf("%s, %s, %s", *path, i.Format, provider.SizeText(provider.AllocatedSize(i.Disk)))
 			} else {
 				f.State, f.Text, f.Fix, f.Err = provider.FindingError, err.Error(), failure.Hint(err), err
 			}
 		}
 		out = append(out, f)
-	}
-	if durable.Exists(string(l.Dir)) {
-		_ = hashes.Save() // an error is ignored: the hashes are only a cache
 	}
 	return out
 }

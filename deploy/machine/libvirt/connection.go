@@ -1,9 +1,7 @@
 package libvirt
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -13,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// connection is the connection to one hypervisor. nixbench opens it when an operation first needs it, and again after it has broken.
+// connection is the connection to one hypervisor. An operation opens it if it is not open, or has broken.
 type connection struct {
 	name string
 	o    provider.Hypervisor
@@ -32,9 +30,6 @@ type connection struct {
 	closed bool
 }
 
-// operation is a function that runs on a connection to libvirt. It calls beat each time it makes progress, so that it is not abandoned.
-type operation func(ctx context.Context, conn *libvirt.Connect, host host, beat func()) error
-
 // Close closes the connection. Running operations have references to the connection, so it stays open until they
 // have ended.
 func (c *connection) Close() error {
@@ -46,100 +41,6 @@ func (c *connection) Close() error {
 	}
 	_, err := c.conn.Close()
 	c.conn = nil
-	return err
-}
-
-// cancelGrace is how long an operation may take to return after its context has ended.
-const cancelGrace = time.Second
-
-// errNoAnswer is the error of an operation that made no progress for callTimeout.
-var errNoAnswer = errors.New("libvirt did not answer a call")
-
-// runWithTimeout executes an operation. It abandons the operation if connecting takes longer than connectTimeout, the operation makes no
-// progress for callTimeout, or the context ends. libvirt cannot interrupt a call, so the call of an abandoned operation continues in its
-// goroutine. The context of the operation is cancelled, so the operation returns before its next change.
-func (c *connection) runWithTimeout(ctx context.Context, op operation) error {
-	if err := ctx.Err(); err != nil {
-		return c.wrapError("", "connect", err, "")
-	}
-	own, leave := context.WithCancel(ctx)
-	defer leave()
-	beats := make(chan struct{}, 1)
-	beat := func() {
-		select {
-		case beats <- struct{}{}:
-		default:
-		}
-	}
-	done := make(chan error, 1)
-	go func() { done <- c.runWithReconnect(own, beat, op) }()
-	connected := false
-	silence := time.NewTimer(c.connectTimeout)
-	defer silence.Stop()
-	for waiting := true; waiting; {
-		select {
-		case err := <-done:
-			return err
-		case <-beats:
-			connected = true
-			silence.Reset(c.callTimeout)
-		case <-silence.C:
-			if !connected {
-				return c.newUnreachableError(fmt.Errorf("it did not answer for %s", c.connectTimeout))
-			}
-			c.mu.Lock()
-			conn := c.conn
-			c.mu.Unlock()
-			if conn != nil {
-				c.dropConnection(conn)
-			}
-			return c.wrapError("", "wait for an answer", fmt.Errorf("%w for %s", errNoAnswer, c.callTimeout), "look at the log of libvirtd there, or restart it: systemctl restart libvirtd")
-		case <-ctx.Done():
-			waiting = false
-		}
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(cancelGrace):
-		return c.wrapError("", "wait for an answer", ctx.Err(), "")
-	}
-}
-
-// reconnectTimeout is how long a hypervisor may be unreachable during an operation.
-const reconnectTimeout = 15 * time.Second
-
-// runWithReconnect executes an operation. Each time the connection breaks, it repeats the operation on a new connection.
-// It calls beat when the operation makes progress.
-func (c *connection) runWithReconnect(ctx context.Context, beat func(), op operation) error {
-	conn, host, err := c.connect()
-	for err == nil {
-		beat()
-		if err = ctx.Err(); err == nil {
-			err = op(ctx, conn, host, beat)
-		}
-		alive := true
-		if err != nil && ctx.Err() == nil {
-			alive, _ = conn.IsAlive()
-		}
-		if !alive {
-			c.dropConnection(conn)
-		}
-		_, _ = conn.Close() // release this operation's reference
-		if alive {
-			return err
-		}
-		for since := time.Now(); ; {
-			if conn, host, err = c.connect(); err == nil || time.Since(since) > reconnectTimeout {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return c.wrapError("", "reconnect", ctx.Err(), "")
-			case <-time.After(200 * time.Millisecond):
-			}
-		}
-	}
 	return err
 }
 
@@ -192,11 +93,12 @@ func (c *connection) currentConnection() (*libvirt.Connect, host) {
 	return c.conn, c.host
 }
 
-// dropConnection closes the connection if it is the current connection, so that connect opens a new connection.
+// dropConnection closes the current connection, so that connect opens a new connection. If conn is not nil, it does so only if conn is
+// the current connection.
 func (c *connection) dropConnection(conn *libvirt.Connect) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conn == conn {
+	if c.conn != nil && (conn == nil || c.conn == conn) {
 		c.conn.Close()
 		c.conn = nil
 	}

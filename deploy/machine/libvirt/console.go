@@ -21,39 +21,42 @@ const consoleReadTime = 300 * time.Millisecond
 // writes this file in the pool from the first boot on. For a container, libvirt keeps no console log. The result is
 // then the first 4 KiB of output that nobody has read yet, and the output during the call.
 func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node string, max int) (string, error) {
-	var text []byte
-	container := ""
-	err := h.runOperation(ctx, func(s *session) error {
+	type tail struct {
+		text      []byte
+		container string // name of the domain whose console is read instead
+	}
+	found, err := query(ctx, h, node, "read the console", "", func(s *session) (t tail, err error) {
 		if s.host.kind == provider.Container {
 			d, err := s.findMachine(c, node)
 			if err == nil && d != nil && d.isMachineOfNode(c, node) {
-				container = d.Name
+				t.container = d.Name
 			}
-			return err
+			return t, err
 		}
 		p, err := s.findPool()
 		if err != nil || p == nil {
-			return err
+			return t, err
 		}
 		if err := p.refresh(); err != nil {
-			return err
+			return t, err
 		}
 		name := machineVolumeName(c, node, "console")
 		if there, err := p.hasVolume(name); err != nil || !there || s.host.test {
-			return err
+			return t, err
 		}
-		text, err = p.downloadEnd(name, max)
-		return err
+		t.text, err = p.downloadEnd(name, max)
+		return t, err
 	})
-	if err != nil { // text is not read, because the abandoned operation may still write it
-		return "", h.wrapError(node, "read the console", err, "")
+	if err != nil {
+		return "", err
 	}
-	if container != "" {
+	text := found.text
+	if found.container != "" {
 		short, cancel := context.WithTimeout(ctx, consoleReadTime)
 		defer cancel()
 		var out bytes.Buffer
 		// An error is ignored: the container is off, or another client reads the console.
-		_ = h.withConsole(container, func(stream terminal.Stream) error { return terminal.Copy(short, stream, nil, &out) })
+		_ = h.withConsole(found.container, func(stream terminal.Stream) error { return terminal.Copy(short, stream, nil, &out) })
 		text = out.Bytes()
 	}
 	text = text[len(text)-min(max, len(text)):]
@@ -63,23 +66,21 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node s
 // AttachConsole implements [provider.Console].
 func (h *Hypervisor) AttachConsole(ctx context.Context, c provider.Cluster, node string, in <-chan []byte, out io.Writer) error {
 	const op = "connect to the console"
-	name := ""
-	err := h.runOperation(ctx, func(s *session) error {
+	name, err := query(ctx, h, node, op, "nixbench start starts it", func(s *session) (string, error) {
 		d, err := s.findOwnMachine(c, node, op)
 		if err != nil {
-			return err
+			return "", err
 		}
 		if d == nil {
-			return errors.New("there is no such machine")
+			return "", errors.New("there is no such machine")
 		}
 		if state, err := stateOf(d.d); err != nil || state != provider.Running {
-			return errors.Join(err, errors.New("the machine does not run"))
+			return "", errors.Join(err, errors.New("the machine does not run"))
 		}
-		name = d.Name
-		return nil
+		return d.Name, nil
 	})
 	if err != nil {
-		return h.wrapError(node, op, err, "nixbench start starts it")
+		return err
 	}
 	err = h.withConsole(name, func(stream terminal.Stream) error {
 		return h.wrapError(node, op, terminal.Copy(ctx, stream, in, out), "")

@@ -15,8 +15,8 @@ import (
 
 	"libvirt.org/go/libvirt"
 
+	"github.com/nixbench/nixbench/deploy/machine/fake"
 	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
-	"github.com/nixbench/nixbench/deploy/machine/machinetest"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -241,9 +241,25 @@ func describeObjects(t *testing.T, c *libvirt.Connect) []string {
 	return all
 }
 
+// TestContractFake tests that the simulated hypervisor of the package fake fulfils the same contract.
+func TestContractFake(t *testing.T) {
+	for _, kind := range []provider.Kind{provider.VM, provider.Container} {
+		t.Run(string(kind), func(t *testing.T) {
+			testContract(t, Setup{
+				Open: func(*testing.T) Host {
+					h := fake.New()
+					h.Kind = kind
+					return h
+				},
+				Images: [2]provider.Image{{Hash: "1111111111111111"}, {Hash: "2222222222222222"}},
+			})
+		})
+	}
+}
+
 func TestContractTestDriver(t *testing.T) {
-	machinetest.Run(t, machinetest.Setup{
-		Open: func(t *testing.T) machinetest.Host {
+	testContract(t, Setup{
+		Open: func(t *testing.T) Host {
 			return hypervisorAt(t, provider.Hypervisor{URI: testURI(t), Pool: "nixbench", PoolPath: filepath.Join(t.TempDir(), "pool")})
 		},
 		Images: [2]provider.Image{
@@ -251,6 +267,6 @@ func TestContractTestDriver(t *testing.T) {
 			{Hash: "2222222222222222", Disk: "/nowhere", Format: provider.QCOW2},
 		},
 		// The test driver cannot change existing networks.
-		Lacks: machinetest.Lacks{Reservations: true, Ports: true, Transient: true},
+		Lacks: Lacks{Reservations: true, Ports: true, Transient: true},
 	})
 }

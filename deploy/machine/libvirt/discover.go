@@ -17,29 +17,23 @@ import (
 // Addresses returns a machine's addresses from the first of these sources that has an address: the network's
 // leases, the guest agent, the hypervisor's ARP table, the local ARP table.
 func (h *Hypervisor) Addresses(ctx context.Context, c provider.Cluster, node string) ([]netip.Addr, error) {
-	var found []netip.Addr
-	err := h.runOperation(ctx, func(s *session) error {
+	return query(ctx, h, node, "find the address", "", func(s *session) ([]netip.Addr, error) {
 		d, err := s.findMachine(c, node)
 		if err != nil || d == nil || !d.isMachineOfNode(c, node) {
-			return err
+			return nil, err
 		}
 		if on, err := isActive(d.d); err != nil || !on {
-			return err
+			return nil, err
 		}
-		found = d.findAddresses()
-		return nil
+		return d.findAddresses(), nil
 	})
-	if err != nil { // found is not read, because the abandoned operation may still write it
-		return nil, h.wrapError(node, "find the address", err, "")
-	}
-	return found, nil
 }
 
 // findAddresses returns the addresses of a domain, from the first source that has an address, see Addresses.
 func (d *domain) findAddresses() []netip.Addr {
 	var found []netip.Addr
-	if d.Link != nil {
-		if n, err := d.conn.LookupNetworkByName(d.Link.Network); err == nil {
+	if d.Network != "" {
+		if n, err := d.conn.LookupNetworkByName(d.Network); err == nil {
 			for _, l := range listLeases(n) {
 				if strings.EqualFold(l.MAC, d.MAC) {
 					found = append(found, l.Address)

@@ -4,8 +4,8 @@
 // Each operation is a function with a [session] as its argument. A session is one operation on one connection. The
 // function observes the existing objects and creates the missing objects. Calls to libvirt cannot be interrupted, so an
 // operation runs in its own goroutine and the caller may stop waiting for it; the operation checks its context before
-// every change on the hypervisor. When the connection breaks during an operation, for instance because libvirtd was
-// restarted, the operation is retried on a new connection, because all operations are idempotent.
+// every change on the hypervisor. An operation that fails, for instance because libvirtd was restarted, is not repeated. All operations are
+// idempotent, so the next run completes it.
 //
 // docs/provisioning.md lists the objects that nixbench creates, and their names and marks.
 package libvirt

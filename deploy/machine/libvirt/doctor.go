@@ -8,23 +8,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Examine checks libvirt, KVM or the isolation of containers, the pool, the memory and the network of the hypervisor. It changes nothing.
-func (h *Hypervisor) Examine(ctx context.Context, net provider.Network) []provider.Finding {
-	var seen, all []provider.Finding
-	err := h.runOperation(ctx, func(s *session) error {
-		e := examination{session: s, net: net}
-		seen = []provider.Finding{e.examineLibvirt(), e.examineIsolation(), e.examinePool(), e.examineMemory(), e.examineNetwork()}
-		return ctx.Err()
+// Examine implements [provider.Checker].
+func (h *Hypervisor) Examine(ctx context.Context) []provider.Finding {
+	all, err := query(ctx, h, "", "examine libvirt", "", func(s *session) ([]provider.Finding, error) {
+		e := examination{s}
+		return []provider.Finding{e.examineLibvirt(), e.examineIsolation(), e.examinePool()}, nil
 	})
-	if err == nil {
-		all = seen
-	} else { // seen is not read, because the abandoned operation may still write it
-		f := provider.Finding{What: "libvirt", State: provider.FindingError, Text: err.Error()}
-		var e *provider.Error
-		if errors.As(err, &e) {
-			f.Text, f.Fix = fmt.Sprintf("%s: %v", e.Op, e.Err), e.Fix
-		}
-		all = []provider.Finding{f}
+	if err != nil {
+		all = []provider.Finding{h.newErrorFinding("libvirt", err)}
 	}
 	for i := range all {
 		all[i].Where = h.name
@@ -33,26 +24,23 @@ func (h *Hypervisor) Examine(ctx context.Context, net provider.Network) []provid
 }
 
 // examination is the operation that examines a hypervisor.
-type examination struct {
-	*session
-	net provider.Network
-}
+type examination struct{ *session }
 
 func newFinding(what, state, fix, format string, args ...any) provider.Finding {
 	return provider.Finding{What: what, State: state, Text: fmt.Sprintf(format, args...), Fix: fix}
 }
 
 // newErrorFinding converts an error to a finding.
-func (s examination) newErrorFinding(what string, err error) provider.Finding {
+func (h *Hypervisor) newErrorFinding(what string, err error) provider.Finding {
 	var e *provider.Error
-	errors.As(s.h.wrapError("", what, err, ""), &e)
-	return newFinding(what, "error", e.Fix, "%v", e.Err)
+	errors.As(h.wrapError("", what, err, ""), &e)
+	return newFinding(what, provider.FindingError, e.Fix, "%s: %v", e.Op, e.Err)
 }
 
 func (s examination) examineLibvirt() provider.Finding {
 	v, err := s.conn.GetLibVersion()
 	if err != nil {
-		return s.newErrorFinding("libvirt", err)
+		return s.h.newErrorFinding("libvirt", err)
 	}
 	text := fmt.Sprintf("version %d.%d.%d, %s", v/1000000, v/1000%1000, v%1000, s.h.o.URI)
 	if s.host.kind == provider.VM && !s.host.test {
@@ -93,11 +81,11 @@ func (s examination) examinePool() provider.Finding {
 		return newFinding(what, "ok", "", "%s will be created in %s", s.h.o.Pool, s.h.o.PoolPath)
 	}
 	if err != nil {
-		return s.newErrorFinding(what, err)
+		return s.h.newErrorFinding(what, err)
 	}
 	found, err := s.describePool(p)
 	if err != nil {
-		return s.newErrorFinding(what, err)
+		return s.h.newErrorFinding(what, err)
 	}
 	if active, err := p.IsActive(); err != nil || !active {
 		return newFinding(what, "warning", "nixbench starts it when it is needed", "%s in %s is not active", s.h.o.Pool, found.path)
@@ -105,46 +93,9 @@ func (s examination) examinePool() provider.Finding {
 	left, err := found.readFreeBytes()
 	switch {
 	case err != nil:
-		return s.newErrorFinding(what, err)
+		return s.h.newErrorFinding(what, err)
 	case left < 2<<30 && !s.host.test:
 		return newFinding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, found.path, provider.SizeText(left))
 	}
 	return newFinding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, found.path, provider.SizeText(left))
-}
-
-func (s examination) examineMemory() provider.Finding {
-	free := readFreeMemory(s.conn)
-	if free < 1<<30 && !s.host.test {
-		return newFinding("memory", "warning", "stop other programs, or give the roles less memory", "%s are left", provider.SizeText(free))
-	}
-	return newFinding("memory", "ok", "", "%s are left", provider.SizeText(free))
-}
-
-func (s examination) examineNetwork() provider.Finding {
-	net := s.net
-	const what = "network"
-	if net.Mode == provider.Bridge {
-		return newFinding(what, "ok", "", "machines use the bridge %s; whether it exists is checked when they start", net.Bridge)
-	}
-	n, err := s.findNetwork(net.Name)
-	if isUnsupported(err) {
-		return newFinding(what, "error", "install libvirt's network driver there (package libvirt-daemon-driver-network)", "libvirt has no network driver")
-	}
-	if err != nil {
-		return s.newErrorFinding(what, err)
-	}
-	switch {
-	case n == nil && net.Mode == provider.Existing:
-		return newFinding(what, "error", `define it, or set cluster.network.mode to "nat"`, "there is no network %s", net.Name)
-	case n == nil:
-		return newFinding(what, "ok", "", "%s will be created with %s", net.Name, net.CIDR)
-	case net.Mode == provider.Existing && !n.active:
-		return newFinding(what, "error", "virsh net-start "+net.Name, "%s is not active", net.Name)
-	case net.Mode == provider.Existing:
-		return newFinding(what, "ok", "", "%s %v is used as it is", net.Name, n.CIDRs)
-	case n.Mark == nil:
-		return newFinding(what, "error", `choose another cluster.network.name, or set cluster.network.mode to "existing"`,
-			"%s exists, and nixbench did not create it", net.Name)
-	}
-	return newFinding(what, "ok", "", "%s %v, created by nixbench for cluster %s", net.Name, n.CIDRs, n.Mark.Cluster)
 }

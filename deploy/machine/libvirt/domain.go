@@ -124,10 +124,7 @@ func (d *domain) start(node string) error {
 	case err != nil || state == provider.Running:
 		return err
 	case state == provider.Paused:
-		if err := d.beforeChange("resume the domain"); err != nil {
-			return err
-		}
-		return d.h.wrapError(node, "resume", d.resume(), "")
+		return d.h.wrapError(node, "resume", d.change("resume the domain", d.resume), "")
 	case state == provider.Crashed:
 		if err := d.destroy(); err != nil {
 			return err
@@ -186,39 +183,27 @@ func (d *domain) askToShutDown(limit time.Duration) error {
 	case provider.Crashed:
 		return d.destroy()
 	}
-	ways := []func() error{d.d.Shutdown} // ACPI power button
+	ask := d.d.Shutdown // ACPI power button
 	if d.host.kind == provider.Container {
-		ways = []func() error{
-			// systemd powers off on SIGRTMIN+4, which libvirt calls RT6: libvirt counts real-time signals
-			// from 32, and glibc's SIGRTMIN is 34. Other init programs ignore the signal.
-			func() error { return d.d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_RT6, 0) },
-			func() error { return d.d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_INITCTL) },
-			func() error { return d.d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_SIGNAL) },
-		}
+		// systemd powers off on SIGRTMIN+4, which libvirt calls RT6: libvirt counts real-time signals
+		// from 32, and glibc's SIGRTMIN is 34. Other init programs ignore the signal.
+		ask = func() error { return d.d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_RT6, 0) }
 	}
-	return d.askUntilOff(ways, func() (bool, error) { return isActive(d.d) }, limit)
+	return d.askUntilOff(ask, func() (bool, error) { return isActive(d.d) }, limit)
 }
 
-// askUntilOff asks the guest to shut down, until the domain is not active or the time limit has passed. It calls the
-// functions in ways one after the other, for example one that presses the ACPI power button. Such a function fails if
-// the guest has just shut down, or does not support this kind of request. If all functions fail and the domain is still
-// active a second later, askUntilOff returns [provider.ErrRefused].
-func (s *session) askUntilOff(ways []func() error, isActive func() (bool, error), limit time.Duration) error {
-	var refusals []string
-	var lastAsked time.Time
-	for since, asked := time.Now(), 0; time.Since(since) < limit; {
-		if asked < len(ways) && (asked == len(refusals) || time.Since(since) >= time.Duration(asked)*s.h.shutdownTimeout/20) {
-			if err := ways[asked](); err != nil {
-				_, inner := explainError(err)
-				refusals = append(refusals, inner.Error())
-			}
-			asked, lastAsked = asked+1, time.Now()
-		}
+// askUntilOff asks the guest to shut down by calling ask, and waits until the domain is not active or the time limit has passed. ask also
+// fails if the guest has just shut down. If ask fails and the domain is still active a second later, askUntilOff returns
+// [provider.ErrRefused].
+func (s *session) askUntilOff(ask func() error, isActive func() (bool, error), limit time.Duration) error {
+	since, refusal := time.Now(), ask()
+	for time.Since(since) < limit {
 		if on, err := isActive(); err != nil || !on {
 			return err
 		}
-		if len(refusals) == len(ways) && time.Since(lastAsked) > time.Second {
-			return fmt.Errorf("%w: %s", provider.ErrRefused, strings.Join(refusals, "; "))
+		if refusal != nil && time.Since(since) > time.Second {
+			_, inner := explainError(refusal)
+			return fmt.Errorf("%w: %w", provider.ErrRefused, inner)
 		}
 		if err := s.sleep(100 * time.Millisecond); err != nil {
 			return err
@@ -278,37 +263,23 @@ func (d *domain) undefine() error {
 // been connected. When a network stops, libvirt removes the network's bridge and ports; when the network
 // starts again, the new bridge has no interfaces. libvirt does not remove a bridge that it did not create.
 func (d *domain) isDetached(nets []*network) (bool, error) {
-	if d.Link == nil {
+	if d.Network == "" {
 		return false, nil
 	}
-	i := slices.IndexFunc(nets, func(n *network) bool { return n.Name == d.Link.Network })
+	i := slices.IndexFunc(nets, func(n *network) bool { return n.Name == d.Network })
 	if i < 0 {
 		return true, nil
 	}
 	n := nets[i]
-	if !n.OwnsBridge() || !n.active {
-		return n.OwnsBridge(), nil
+	if !n.OwnsBridge() || !n.active || d.host.test { // the test driver has no ports
+		return n.OwnsBridge() && !n.active, nil
 	}
-	if err := n.readPorts(); err != nil || !n.portsKnown {
-		return false, err
-	}
-	text, err := d.d.GetXMLDesc(0)
-	if err != nil {
-		return false, err
-	}
-	now, err := domainxml.ParseDomain(text)
-	if err != nil {
-		return false, err
-	}
-	if now.Link == nil || now.Link.Network != d.Link.Network {
-		return true, nil // reconnect changes the interface twice, and an earlier run was killed between the two changes
-	}
-	return !slices.ContainsFunc(n.ports, func(p domainxml.Port) bool { return p.UUID == now.Link.Port }), nil
+	err := n.readPorts()
+	return err == nil && !slices.ContainsFunc(n.ports, func(p domainxml.Port) bool { return p.OwnerUUID == d.UUID }), err
 }
 
-// reconnect reconnects a running domain that is detached from its network. libvirt cannot change the interface of a
-// running container. Therefore reconnect only shuts a container down, and the caller starts it again.
-func (d *domain) reconnect() error {
+// shutDownIfDetached shuts down a running domain that is detached from its network. The caller starts it again, which connects it.
+func (d *domain) shutDownIfDetached() error {
 	state, err := stateOf(d.d)
 	if err != nil || state != provider.Running && state != provider.Paused {
 		return err
@@ -317,32 +288,8 @@ func (d *domain) reconnect() error {
 	if err != nil {
 		return err
 	}
-	lost, err := d.isDetached(nets)
-	if err != nil || !lost {
+	if lost, err := d.isDetached(nets); err != nil || !lost {
 		return err
 	}
-	if d.host.kind == provider.Container {
-		return d.shutDown()
-	}
-	i := slices.IndexFunc(nets, func(n *network) bool { return n.Name == d.Link.Network })
-	if i < 0 || !nets[i].active {
-		return fmt.Errorf("network %s is not active", d.Link.Network)
-	}
-	text, err := d.d.GetXMLDesc(libvirt.DOMAIN_XML_SECURE)
-	if err != nil {
-		return err
-	}
-	steps, err := domainxml.ReconnectSteps(text, d.Link.MAC, d.Link.Network, nets[i].Bridge)
-	if err != nil {
-		return err
-	}
-	for _, one := range steps {
-		if err := d.beforeChange("connect the interface " + d.Link.MAC); err != nil {
-			return err
-		}
-		if err := d.d.UpdateDeviceFlags(one, libvirt.DOMAIN_DEVICE_MODIFY_LIVE); err != nil {
-			return err
-		}
-	}
-	return nil
+	return d.shutDown()
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/seed"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -27,10 +26,6 @@ func (s *session) ensure(c provider.Cluster, net provider.Network, spec provider
 	if d != nil {
 		m.Image = d.Mark.Image
 	}
-	method, err := s.host.identityMethod(spec)
-	if err != nil {
-		return err
-	}
 	if _, err := domainxml.Domain(m); err != nil { // before any change, return an error if the XML of the role is invalid
 		return err
 	}
@@ -47,7 +42,7 @@ func (s *session) ensure(c provider.Cluster, net provider.Network, spec provider
 	if !keep && !spec.NewDisks {
 		return p.newNoDiskError(spec.Node, root)
 	}
-	if err := p.ensureSeed(&m, method, keep); err != nil {
+	if err := p.ensureSeed(&m, keep); err != nil {
 		return s.h.wrapError(spec.Node, "write the machine's identity", err, "")
 	}
 	if err := p.ensureDisks(&m, d, keep); err != nil {
@@ -65,28 +60,10 @@ func (s *session) ensure(c provider.Cluster, net provider.Network, spec provider
 		if d, err = s.defineDomain(m); err != nil {
 			return s.h.wrapError(spec.Node, "define", err, "")
 		}
-	} else if err := d.reconnect(); err != nil {
-		return s.h.wrapError(spec.Node, "reconnect it to its network", err, "stop the machine, so that the next apply starts it: virsh -c "+s.h.o.URI+" destroy "+d.Name)
+	} else if err := d.shutDownIfDetached(); err != nil {
+		return s.h.wrapError(spec.Node, "reconnect it to its network", err, "")
 	}
 	return d.start(spec.Node)
-}
-
-// identityMethod returns the method by which the machine gets its SSH keys and its node.json, such as cloud-init. It
-// returns an error if machines on this hypervisor do not support the method that the hive sets.
-func (h host) identityMethod(spec provider.Spec) (provider.Method, error) {
-	m := spec.Identity.Method
-	container := h.kind == provider.Container
-	switch {
-	case (m == provider.Auto || m == "") && container, m == provider.Files && container:
-		return provider.Files, nil
-	case m == provider.Auto || m == "":
-		return provider.Credentials, nil
-	case container:
-		return "", fmt.Errorf("role %s: a container cannot get its identity by %s: use files or auto", spec.Role, m)
-	case m == provider.Files:
-		return "", fmt.Errorf("role %s: a virtual machine cannot get its identity by files: use credentials, cloud-init or auto", spec.Role)
-	}
-	return m, nil
 }
 
 // newNoDiskError returns the error for a missing disk of an existing machine. Ensure must not create this disk again.
@@ -95,36 +72,22 @@ func (p *pool) newNoDiskError(node, name string) error {
 		fmt.Sprintf("restore the volume %s; or create the machine again without its data: nixbench destroy --on %s, then nixbench apply", p.pathOf(name), node))
 }
 
-// ensureSeed writes the machine's identity to the pool and sets its path in m.Files. If keep is set, an existing seed is kept.
-func (p *pool) ensureSeed(m *domainxml.Machine, method provider.Method, keep bool) error {
-	node, id := m.Spec.Node, m.Spec.Identity
-	var name string
-	var data []byte
-	switch method {
-	case provider.Files:
-		name = machineVolumeName(m.Cluster, node, "seed")
-		m.Files.Seed = p.pathOf(name)
-	case provider.Credentials:
-		name, data = machineVolumeName(m.Cluster, node, "credential"), seed.Tmpfiles(id)
-		m.Files.Credential = p.pathOf(name)
-	case provider.CloudInit:
-		var err error
-		if data, err = seed.CloudInit(node, id); err != nil {
-			return err
+// ensureSeed writes the machine's identity to the pool and sets its paths in m.Files. If keep is set, an existing seed is kept.
+func (p *pool) ensureSeed(m *domainxml.Machine, keep bool) error {
+	write := func(what string, data []byte) (string, error) {
+		name := machineVolumeName(m.Cluster, m.Spec.Node, what)
+		if keep {
+			if there, err := p.hasVolume(name); err != nil || there {
+				return p.pathOf(name), err
+			}
 		}
-		name = machineVolumeName(m.Cluster, node, "cidata")
-		m.Files.CloudInit = p.pathOf(name)
+		return p.pathOf(name), p.uploadBytes(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, data)
 	}
-	if keep {
-		there, err := p.hasVolume(name)
-		if err != nil || there {
-			return err
-		}
+	var err error
+	if m.Files.Credential, err = write(p.host.seedSuffix(), domainxml.Tmpfiles(m.Spec.Identity)); err == nil && p.host.kind == provider.Container {
+		m.Files.Hostname, err = write("hostname", []byte(m.Spec.Node+"\n"))
 	}
-	if method == provider.Files {
-		return p.createFolder(name, seed.Container(node, id))
-	}
-	return p.uploadBytes(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, data)
+	return err
 }
 
 // ensureDisks creates the machine's disks and sets their paths in m.Files. If keep is set, it keeps existing disks, and
@@ -228,9 +191,6 @@ const maxContainerName = 64
 // Check implements [provider.Checker]. Errors in the XML that only libvirt detects are reported later, when the machine is defined.
 func (h *Hypervisor) Check(ctx context.Context, c provider.Cluster, net provider.Network, spec provider.Spec) error {
 	return h.runOperation(ctx, func(s *session) error {
-		if _, err := s.host.identityMethod(spec); err != nil {
-			return h.wrapError("", "check the machine", err, "")
-		}
 		if spec.Image.Disk == "" && spec.Image.Hash == "" {
 			spec.Firmware = provider.UEFI // the image is not known yet, and the check of a machine with a BIOS could fail only for this reason
 		}

@@ -15,7 +15,6 @@ import (
 type host struct {
 	kind provider.Kind
 	xml  domainxml.Host
-	cpus int
 	id   string // identifies the host; all libvirt drivers on the same host have the same id
 	test bool   // whether the driver is libvirt's test driver; volumes of the test driver have no content
 }
@@ -29,7 +28,7 @@ func (c *connection) examineHost(conn *libvirt.Connect) (host, error) {
 	if err != nil {
 		return host{}, err
 	}
-	about := host{kind: provider.VM, xml: domainxml.Host{Arch: node.Model}, cpus: int(node.Cpus)}
+	about := host{kind: provider.VM, xml: domainxml.Host{Arch: node.Model}}
 	if about.id, err = readHostID(conn); err != nil {
 		return host{}, err
 	}

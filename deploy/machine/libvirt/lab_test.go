@@ -17,7 +17,6 @@ import (
 
 	"libvirt.org/go/libvirt"
 
-	"github.com/nixbench/nixbench/deploy/machine/machinetest"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/e2e/lab"
 )
@@ -31,7 +30,7 @@ var pools atomic.Int32
 
 // inLab returns a hypervisor of the lab without objects of a cluster. What a test leaves there is removed
 // when the test ends.
-func inLab(t *testing.T, l *lab.Lab, driver string) machinetest.Host {
+func inLab(t *testing.T, l *lab.Lab, driver string) Host {
 	t.Helper()
 	o := provider.Hypervisor{URI: uriOf(l, driver), Pool: "nixbench", PoolPath: filepath.Join(l.Dir, fmt.Sprintf("pool%d", pools.Add(1)))}
 	h := hypervisorAt(t, o)
@@ -111,11 +110,11 @@ func TestContractContainers(t *testing.T) {
 		{Hash: "1111111111111111", Disk: smallRoot(t, "one"), Format: provider.Raw},
 		{Hash: "2222222222222222", Disk: smallRoot(t, "two"), Format: provider.Raw},
 	}
-	machinetest.Run(t, machinetest.Setup{
-		Open:   func(t *testing.T) machinetest.Host { return inLab(t, l, "lxc") },
+	testContract(t, Setup{
+		Open:   func(t *testing.T) Host { return inLab(t, l, "lxc") },
 		Images: images,
 		Identity: func(node string) provider.Identity {
-			return provider.Identity{Method: provider.Auto, HostKey: []byte("key of " + node), AuthorizedKeys: []string{"ssh-ed25519 AAAA"}, Node: []byte("{}")}
+			return provider.Identity{HostKey: []byte("key of " + node), AuthorizedKeys: []string{"ssh-ed25519 AAAA"}, Node: []byte("{}")}
 		},
 	})
 }
@@ -137,11 +136,11 @@ func TestContractVirtualMachines(t *testing.T) {
 		{Hash: "1111111111111111", Disk: emptyDisk(t), Format: provider.QCOW2},
 		{Hash: "2222222222222222", Disk: emptyDisk(t), Format: provider.QCOW2},
 	}
-	machinetest.Run(t, machinetest.Setup{
-		Open:   func(t *testing.T) machinetest.Host { return inLab(t, l, "qemu") },
+	testContract(t, Setup{
+		Open:   func(t *testing.T) Host { return inLab(t, l, "qemu") },
 		Images: images,
 		Identity: func(node string) provider.Identity {
-			return provider.Identity{Method: provider.Auto, HostKey: []byte("key of " + node), AuthorizedKeys: []string{"ssh-ed25519 AAAA"}, Node: []byte("{}")}
+			return provider.Identity{HostKey: []byte("key of " + node), AuthorizedKeys: []string{"ssh-ed25519 AAAA"}, Node: []byte("{}")}
 		},
 	})
 }
@@ -205,7 +204,7 @@ func faultLab(t *testing.T) (*lab.Lab, provider.Hypervisor, provider.Cluster, pr
 	return l, o, provider.Cluster{Name: "fault", ID: "00112233445566aa"}, g, s
 }
 
-// libvirtd is killed before each change in turn; the operation continues with the new libvirtd.
+// libvirtd is killed before each change in turn. The operation fails with an error that says so, and the next one completes it.
 func TestLibvirtdIsRestarted(t *testing.T) {
 	t.Parallel()
 	l, o, c, g, s := faultLab(t)
@@ -228,8 +227,19 @@ func TestLibvirtdIsRestarted(t *testing.T) {
 			return nil
 		}
 		start := time.Now()
-		if err := h.Ensure(t.Context(), c, g.Network, s); err != nil {
-			t.Fatalf("killed before %s: %v", at, err)
+		err := h.Ensure(t.Context(), c, g.Network, s)
+		var e *provider.Error
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), "broke") || !strings.Contains(e.Fix, "run the command again") || e.Node != "n1" {
+			t.Errorf("killed before %s: %v", at, err)
+		}
+		for time.Since(start) < 20*time.Second { // libvirtd has to be started again
+			if err = h.Ensure(t.Context(), c, g.Network, s); !errors.Is(err, provider.ErrUnreachable) {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if err != nil {
+			t.Fatalf("after libvirtd was killed before %s: %v", at, err)
 		}
 		t.Logf("killed before %s: %s", at, time.Since(start))
 		h.onChange = nil

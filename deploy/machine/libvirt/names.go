@@ -14,8 +14,8 @@ import (
 //	nixbench.CLUSTER.NODE.root         root disk
 //	nixbench.CLUSTER.NODE.disk1        additional disks
 //	nixbench.CLUSTER.NODE.credential   a virtual machine's identity, with its host key
-//	nixbench.CLUSTER.NODE.cidata       a virtual machine's identity for cloud-init
-//	nixbench.CLUSTER.NODE.seed         a container's identity: a folder
+//	nixbench.CLUSTER.NODE.seed         a container's identity, with its host key
+//	nixbench.CLUSTER.NODE.hostname     a container's host name
 //	nixbench.CLUSTER.NODE.console      console log
 //	nixbench-image-HASH.disk           an image's disk; likewise .kernel and .initrd
 //	nixbench-image-HASH.ok             marker: the image is complete
@@ -27,19 +27,27 @@ import (
 // the disk has only digits of a hash of cluster and node. A survey cannot read the node from this name, but it finds the machine by the
 // name of the machine's seed. The seed is created before the root disk and removed after the root disk.
 var (
-	machineVolumePattern = regexp.MustCompile(`^nixbench\.([0-9a-f]{8})\.(.+)\.(root|disk[0-9]+|credential|cidata|seed|console(?:\.[0-9]+)?)$`)
+	machineVolumePattern = regexp.MustCompile(`^nixbench\.([0-9a-f]{8})\.(.+)\.(root|disk[0-9]+|credential|seed|hostname|console(?:\.[0-9]+)?)$`)
 	imageVolumePattern   = regexp.MustCompile(`^nixbench-image-([0-9a-f]+)\.(disk|kernel|initrd|ok|for-[0-9a-f]{8})$`)
 )
 
 // usesVolumeSuffix reports whether a volume with this suffix can belong to a machine of this driver. Two drivers of one
 // libvirtd can share a pool. Each driver sees the volumes of the other driver, but not the domains of the other driver.
 func (h host) usesVolumeSuffix(part string) bool {
-	return (part == "seed") == (h.kind == provider.Container)
+	return (part == "seed" || part == "hostname") == (h.kind == provider.Container)
+}
+
+// seedSuffix returns the last part of the name of the volume with a machine's identity.
+func (h host) seedSuffix() string {
+	if h.kind == provider.Container {
+		return "seed"
+	}
+	return "credential"
 }
 
 func shortID(c provider.Cluster) string { return c.ID[:min(8, len(c.ID))] }
 
-// machineVolumeName returns the name of a machine's volume or folder. what is the last part of the name, such as disk1.
+// machineVolumeName returns the name of a machine's volume. what is the last part of the name, such as disk1.
 func machineVolumeName(c provider.Cluster, node, what string) string {
 	return fmt.Sprintf("nixbench.%s.%s.%s", shortID(c), node, what)
 }

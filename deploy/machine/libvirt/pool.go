@@ -12,7 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// pool is a storage pool: the pool of all volumes, or the temporary pool of a folder.
+// pool is the storage pool of all volumes.
 type pool struct {
 	*session
 	p    *libvirt.StoragePool
@@ -106,19 +106,11 @@ func (p *pool) start() error {
 		if !p.ours {
 			return p.h.wrapError("", "start the storage pool "+p.h.o.Pool, err, "")
 		}
-		if err := p.createFolderAndStart(); err != nil {
-			return err
+		if err := inOrder(func() error { return p.p.Build(0) }, func() error { return p.p.Create(0) }); err != nil {
+			return p.h.wrapError("", "create the storage pool in "+p.path, err, "")
 		}
 	}
 	return p.p.SetAutostart(true)
-}
-
-// createFolderAndStart creates the folder of an inactive pool, and starts the pool.
-func (p *pool) createFolderAndStart() error {
-	if err := p.p.Build(0); err != nil {
-		return p.h.wrapError("", "create the folder "+p.path, err, "")
-	}
-	return p.h.wrapError("", "start the storage pool in "+p.path, p.p.Create(0), "")
 }
 
 // refresh makes libvirt read the folder again. libvirt refuses while a volume is being written, so refresh

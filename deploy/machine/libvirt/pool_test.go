@@ -22,7 +22,7 @@ func TestRemovalOfUsedVolumeHasDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.volumeTimeout = 20 * time.Millisecond
-	s := &session{ctx: t.Context(), h: h, reportProgress: func() {}}
+	s := &session{ctx: t.Context(), h: h}
 	calls := 0
 	err = s.retryWhileInUse("v", func() error { calls++; return busy })
 	var e *provider.Error

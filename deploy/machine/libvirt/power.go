@@ -11,26 +11,22 @@ import (
 
 // States implements [provider.Power]. It makes two calls of libvirt for each node, and reads no XML.
 func (h *Hypervisor) States(ctx context.Context, c provider.Cluster, nodes []string) (map[string]provider.State, error) {
-	states := map[string]provider.State{}
-	err := h.runOperation(ctx, func(s *session) error {
+	return query(ctx, h, "", "observe the machines", "", func(s *session) (map[string]provider.State, error) {
+		states := map[string]provider.State{}
 		for _, node := range nodes {
 			d, err := s.conn.LookupDomainByUUIDString(domainxml.DomainUUID(c, node))
 			if err == nil {
-				states[node], err = stateOf(d)
 				s.freeAtEnd(d)
+				states[node], err = stateOf(d)
 			}
 			if isNotFound(err) {
 				delete(states, node)
 			} else if err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return nil
+		return states, nil
 	})
-	if err != nil { // states is not read, because the abandoned operation may still write it
-		return nil, h.wrapError("", "observe the machines", err, "")
-	}
-	return states, nil
 }
 
 // ShutDown implements [provider.Power]. A crashed machine cannot shut down, so ShutDown stops it at once.

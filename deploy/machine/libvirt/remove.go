@@ -1,7 +1,6 @@
 package libvirt
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"path"
@@ -45,40 +44,30 @@ func (p *pool) removeMachineVolumes(c provider.Cluster, node string) error {
 	if err := p.removeVolume(p.host.rootVolumeName(c, node)); err != nil {
 		return err
 	}
-	folder := machineVolumeName(c, node, "seed")
 	for _, name := range names {
 		m := machineVolumePattern.FindStringSubmatch(name)
-		if m == nil || m[1] != shortID(c) || m[2] != node || name == folder || !p.host.usesVolumeSuffix(m[3]) {
+		if m == nil || m[1] != shortID(c) || m[2] != node || !p.host.usesVolumeSuffix(m[3]) {
 			continue
 		}
 		if err := p.removeVolume(name); err != nil {
 			return err
 		}
 	}
-	if !p.host.usesVolumeSuffix("seed") {
-		return nil
-	}
-	return p.removeFolder(folder)
+	return nil
 }
 
 // Clean removes the cluster's networks that no machine uses, the images that no volume is based on and no
 // cluster needs, and the pool if it is empty and nixbench created it. It returns the networks and images that it
 // keeps because they are in use.
 func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, nodes []string) ([]provider.Remaining, error) {
-	var left []provider.Remaining
-	err := h.runOperation(ctx, func(s *session) error {
+	return query(ctx, h, "", "remove unused networks and images", "", func(s *session) ([]provider.Remaining, error) {
 		networks, err := s.cleanNetworks(c, nodes)
 		if err != nil {
-			return h.wrapError("", "remove unused networks", err, "")
+			return nil, err
 		}
 		images, err := s.cleanPool(c)
-		left = append(networks, images...)
-		return h.wrapError("", "remove unused images", err, "")
+		return append(networks, images...), err
 	})
-	if err != nil { // left is not read, because the abandoned operation may still write it
-		return nil, err
-	}
-	return left, nil
 }
 
 // cleanNetworks removes the networks of the cluster that no machine uses, and returns the other networks of the
@@ -128,66 +117,41 @@ func (s *session) cleanPool(c provider.Cluster) ([]provider.Remaining, error) {
 	return left, p.removeIfEmpty()
 }
 
-// imageUsers contains what uses the images in a pool. The key of each map is the hash of an image.
-type imageUsers struct {
-	parts   map[string][]string // the volumes of each image, such as disk and ok
-	user    map[string]string   // a volume or a machine that was made from the image, as an example for messages
-	current map[string]bool     // images from which a machine of this cluster was made
-}
-
-// listImageUsers finds the volumes and the machines that were made from the images in the pool.
-func (p *pool) listImageUsers(c provider.Cluster) (imageUsers, error) {
-	u := imageUsers{parts: map[string][]string{}, user: map[string]string{}, current: map[string]bool{}}
+// cleanImages removes the images that no machine of this cluster, no volume and no other cluster needs. It returns the
+// images of this cluster that it keeps because a volume is based on them.
+func (p *pool) cleanImages(c provider.Cluster) ([]provider.Remaining, error) {
 	volumes, err := p.p.ListAllStorageVolumes(0)
 	if err != nil {
-		return u, err
+		return nil, err
 	}
-	basedOn := map[string]string{} // name of a backing file → a volume that is based on the file
+	images := map[string][]string{} // hash of an image → its volumes, such as disk and ok
+	basedOn := map[string]string{}  // name of a backing file → a volume that is based on the file
 	for i := range volumes {
 		p.freeAtEnd(&volumes[i])
 		name, err := volumes[i].GetName()
 		if m := imageVolumePattern.FindStringSubmatch(name); err == nil && m != nil {
-			u.parts[m[1]] = append(u.parts[m[1]], m[2])
+			images[m[1]] = append(images[m[1]], m[2])
 		} else if err == nil {
 			text, _ := volumes[i].GetXMLDesc(0)
 			file, _ := domainxml.BackingFile(text) // empty if libvirt cannot read the volume
-			basedOn[path.Base(file)] = "volume " + name
+			basedOn[path.Base(file)] = name
 		}
 	}
 	domains, err := p.listDomains()
 	if err != nil {
-		return u, err
-	}
-	for _, d := range domains {
-		if d.Mark != nil {
-			u.user[d.Mark.Image] = "machine " + d.Name
-			u.current[d.Mark.Image] = u.current[d.Mark.Image] || d.IsMachineOf(c)
-		}
-	}
-	for hash := range u.parts {
-		u.user[hash] = cmp.Or(basedOn[imageVolumeName(hash, "disk")], u.user[hash])
-	}
-	return u, nil
-}
-
-// cleanImages removes the images that no machine of this cluster, no volume and no other cluster needs. It returns the
-// images of this cluster that it keeps because a volume or a machine was made from them.
-func (p *pool) cleanImages(c provider.Cluster) ([]provider.Remaining, error) {
-	u, err := p.listImageUsers(c)
-	if err != nil {
 		return nil, err
 	}
 	var left []provider.Remaining
-	for _, hash := range slices.Sorted(maps.Keys(u.parts)) {
-		if u.current[hash] {
+	for _, hash := range slices.Sorted(maps.Keys(images)) {
+		if slices.ContainsFunc(domains, func(d *domain) bool { return d.IsMachineOf(c) && d.Mark.Image == hash }) {
 			continue
 		}
-		have, user, word := u.parts[hash], u.user[hash], "for-"+shortID(c)
+		have, word, user := images[hash], "for-"+shortID(c), basedOn[imageVolumeName(hash, "disk")]
 		marked := slices.Contains(have, word)
 		needed := slices.ContainsFunc(have, func(what string) bool { return what != word && strings.HasPrefix(what, "for-") })
-		if user != "" && !needed && slices.Contains(have, "disk") { // images for containers have no disk in the pool
+		if user != "" && !needed {
 			if marked { // keep the volume that marks the image as used by the cluster, so that the next Clean finds the image again
-				left = append(left, provider.Remaining{What: "image " + hash, Why: user + " was made from it", Fix: "remove that " + strings.Fields(user)[0]})
+				left = append(left, provider.Remaining{What: "image " + hash, Why: "volume " + user + " was made from it", Fix: "remove that volume"})
 			}
 			continue
 		}
@@ -215,8 +179,5 @@ func (p *pool) removeIfEmpty() error {
 	if err != nil || len(names) > 0 || !p.ours {
 		return err
 	}
-	if err := p.beforeChange("remove the pool"); err != nil {
-		return err
-	}
-	return inOrder(p.p.Destroy, p.p.Undefine)
+	return p.change("remove the pool", func() error { return inOrder(p.p.Destroy, p.p.Undefine) })
 }

@@ -12,20 +12,12 @@ import (
 
 // Survey implements [provider.Provider].
 func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provider.Network) (provider.Inventory, error) {
-	var inventory provider.Inventory
-	err := h.runOperation(ctx, func(s *session) (err error) {
-		inventory, err = s.survey(c, net)
-		return h.wrapError("", "survey the hypervisor", err, "")
-	})
-	if err != nil {
-		return provider.Inventory{}, err
-	}
-	return inventory, nil
+	return query(ctx, h, "", "survey the hypervisor", "", func(s *session) (provider.Inventory, error) { return s.survey(c, net) })
 }
 
 func (s *session) survey(c provider.Cluster, net provider.Network) (provider.Inventory, error) {
 	inventory := provider.Inventory{
-		Kind: s.host.kind, Host: s.host.id, CPUs: s.host.cpus, FreeMemory: readFreeMemory(s.conn), Emulated: s.host.xml.Type == "qemu",
+		Kind: s.host.kind, Host: s.host.id, FreeMemory: readFreeMemory(s.conn), Emulated: s.host.xml.Type == "qemu",
 	}
 	parts, err := s.readPool()
 	if err != nil {
@@ -33,6 +25,9 @@ func (s *session) survey(c provider.Cluster, net provider.Network) (provider.Inv
 	}
 	inventory.FreeDisk, inventory.Images = parts.available, slices.Sorted(maps.Keys(parts.images))
 	nets, err := s.listNetworks()
+	if isUnsupported(err) {
+		return inventory, s.h.wrapError("", "list the networks", err, "install libvirt's network driver there (package libvirt-daemon-driver-network)")
+	}
 	if err != nil {
 		return inventory, err
 	}
@@ -114,9 +109,9 @@ func surveyNetworks(all []*network, c provider.Cluster, want provider.Network, i
 	return addresses
 }
 
-// poolContents is the content of the pool, read from the names of volumes and folders.
+// poolContents is the content of the pool, read from the names of volumes.
 type poolContents struct {
-	machines  map[string]map[string]bool // the nodes that have a volume or a folder in the pool, by the short id of their cluster
+	machines  map[string]map[string]bool // the nodes that have a volume in the pool, by the short id of their cluster
 	names     map[string]bool            // names of all volumes
 	images    map[string]bool            // hashes of the complete images
 	active    bool                       // whether the pool is active; the content of an inactive pool is unknown
@@ -150,17 +145,6 @@ func (s *session) readPool() (poolContents, error) {
 	for _, n := range names {
 		add(n)
 		all.names[n] = true
-	}
-	// A temporary pool for a machine's folder remains if an operation was interrupted while it wrote the folder.
-	pools, err := s.conn.ListAllStoragePools(0)
-	if err != nil {
-		return all, err
-	}
-	for i := range pools {
-		s.freeAtEnd(&pools[i])
-		if name, err := pools[i].GetName(); err == nil {
-			add(name)
-		}
 	}
 	all.available, err = p.readFreeBytes()
 	all.active = err == nil

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 	"libvirt.org/go/libvirt"
@@ -22,7 +21,7 @@ func (p *pool) uploadFile(v domainxml.Volume, file string) error {
 		return err
 	}
 	defer f.Close()
-	if err := p.checkSpace(uint64(allocatedSize(st))); err != nil {
+	if err := p.checkSpace(provider.AllocatedSize(file)); err != nil {
 		return err
 	}
 	v.Capacity = uint64(st.Size())
@@ -127,13 +126,6 @@ func findNextData(f *os.File, at, size int64) (start, end int64, err error) {
 	}
 	end, err = unix.Seek(int(f.Fd()), start, unix.SEEK_HOLE)
 	return start, min(end, size), err
-}
-
-func allocatedSize(st os.FileInfo) int64 {
-	if s, ok := st.Sys().(*syscall.Stat_t); ok {
-		return s.Blocks * 512
-	}
-	return st.Size()
 }
 
 // checkSpace returns an error if the pool has less than need bytes left.

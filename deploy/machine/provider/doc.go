@@ -3,8 +3,8 @@
 //
 // A [Spec] is the desired state of one machine, an [Actual] its observed state. A [Provider] observes and changes one
 // hypervisor; optional interfaces, such as [Console] and [Power], contain operations that not every provider supports.
-// The real provider is the package libvirt, which only the command imports. The package machinetest is the contract
-// suite that every provider must pass, and the package fake is a simulated provider for the tests of other packages.
+// The real provider is the package libvirt, which only the command imports. The package fake is a simulated provider for the tests of
+// other packages. The contract suite that both pass is in the tests of the package libvirt (suite_test.go).
 //
 // Only objects that carry nixbench's mark with the cluster's id are changed or removed.
 package provider

@@ -9,19 +9,14 @@ import (
 	"testing"
 )
 
-// An incomplete image, or one in another format, is detected before the upload.
+// An image in another format is detected before the upload.
 func TestCheckImage(t *testing.T) {
 	const cluster = 1 << 16
-	whole := make([]byte, 5*cluster)
+	whole := make([]byte, cluster)
 	be := binary.BigEndian
 	copy(whole, "QFI\xfb")
 	be.PutUint32(whole[4:], 3)
-	be.PutUint32(whole[20:], 16)
 	be.PutUint64(whole[24:], 1<<30)
-	be.PutUint32(whole[36:], 2)
-	be.PutUint64(whole[40:], 2*cluster)              // table of tables
-	be.PutUint64(whole[2*cluster:], 3*cluster|1<<63) // table
-	be.PutUint64(whole[3*cluster:], 4*cluster|1<<63) // data
 	change := func(f func([]byte) []byte) []byte { return f(append([]byte(nil), whole...)) }
 	for name, test := range map[string]struct {
 		data   []byte
@@ -32,15 +27,11 @@ func TestCheckImage(t *testing.T) {
 		"whole":             {whole, VM, QCOW2, ""},
 		"raw":               {make([]byte, cluster), VM, Raw, ""},
 		"container":         {make([]byte, cluster), Container, Raw, ""},
-		"data is missing":   {whole[:4*cluster], VM, QCOW2, "missing"},
-		"a table too":       {whole[:3*cluster], VM, QCOW2, "missing"},
-		"all tables":        {whole[:cluster], VM, QCOW2, "missing"},
 		"empty":             {nil, VM, QCOW2, "too short"},
 		"text":              {make([]byte, 100), VM, QCOW2, "not a qcow2"},
 		"qcow2 as raw":      {whole, VM, Raw, "not raw"},
 		"qcow2 container":   {whole, Container, QCOW2, "containers need"},
 		"on another":        {change(func(b []byte) []byte { b[15] = 72; return b }), VM, QCOW2, "another image"},
-		"damaged header":    {change(func(b []byte) []byte { b[20] = 9; return b }), VM, QCOW2, "damaged"},
 		"version of future": {change(func(b []byte) []byte { b[7] = 9; return b }), VM, QCOW2, "version 9"},
 	} {
 		file := filepath.Join(t.TempDir(), "image")

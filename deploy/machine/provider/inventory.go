@@ -6,12 +6,11 @@ import (
 
 // Inventory is the observed state of one hypervisor.
 type Inventory struct {
-	Kind       Kind
-	Host       string // identifies the host; two hypervisors with the same value are on the same host; empty: unknown
-	Emulated   bool   // virtual machines run without KVM, many times slower
-	FreeMemory uint64 // bytes available to new machines
-	FreeDisk   uint64 // bytes left in the pool
-	CPUs       int
+	Kind       Kind           // empty: nixbench creates no machines here, but takes existing hosts, which have an address and a host key of their own
+	Host       string         // identifies the host; two hypervisors with the same value are on the same host; empty: unknown
+	Emulated   bool           // virtual machines run without KVM, many times slower
+	FreeMemory uint64         // bytes available to new machines
+	FreeDisk   uint64         // bytes left in the pool
 	Machines   []Actual       // complete and incomplete machines of this cluster, sorted by node
 	Foreign    []string       // names of the domains that are not machines of this cluster, such as clones of its machines
 	Ranges     []Range        // address ranges of all networks except the desired network

@@ -9,23 +9,14 @@ import (
 
 // ParseSize parses a size as it is written in the hive: 512M, 4G. Units are powers of 1024.
 func ParseSize(text string) (uint64, error) {
-	i := strings.IndexByte("KMGT", lastByteOf(text))
-	if i < 0 {
-		return 0, fmt.Errorf("%q is not a size; write a number with K, M, G or T, such as 4G", text)
+	for i, unit := range []string{"K", "M", "G", "T"} {
+		number, found := strings.CutSuffix(text, unit)
+		shift := 10 * (i + 1)
+		if n, err := strconv.ParseUint(number, 10, 64); found && err == nil && n > 0 && n <= math.MaxInt64>>shift {
+			return n << shift, nil
+		}
 	}
-	n, err := strconv.ParseUint(text[:len(text)-1], 10, 64)
-	shift := 10 * (i + 1)
-	if err != nil || n == 0 || n > math.MaxInt64>>shift {
-		return 0, fmt.Errorf("%q is not a size; write a number with K, M, G or T, such as 4G", text)
-	}
-	return n << shift, nil
-}
-
-func lastByteOf(s string) byte {
-	if s == "" {
-		return 0
-	}
-	return s[len(s)-1]
+	return 0, fmt.Errorf("%q is not a size; write a number with K, M, G or T, such as 4G", text)
 }
 
 // SizeText formats a size for messages: 512 MiB, 1.5 GiB.

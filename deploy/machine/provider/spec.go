@@ -59,10 +59,10 @@ const (
 	UEFI Firmware = "uefi"
 )
 
-// Image is what a role's machines boot from. An image is named after the hash of its content, so it is
+// Image is what a role's machines boot from. An image is named after a hash that stands for its content, so it is
 // uploaded to a hypervisor only once.
 type Image struct {
-	Hash   string `json:"hash"` // 16 hex digits; hash of disk, kernel, initrd and command line
+	Hash   string `json:"hash"` // 16 hex digits
 	Disk   string `json:"-"`    // path of a local file
 	Format Format `json:"format,omitempty"`
 	// Local paths, for direct kernel boot; empty if the image has a boot loader.
@@ -82,22 +82,10 @@ const (
 // Identity contains the keys and the node.json that a machine gets at its first boot. Only HostKey is secret: it must
 // not be in a description of the machine (such as libvirt's XML) that other users can read.
 type Identity struct {
-	Method         Method
 	HostKey        []byte   // private key in OpenSSH's PEM format
 	AuthorizedKeys []string // SSH keys that log in as root
 	Node           []byte   // content of /var/lib/nixbench/node.json
 }
-
-// Method is how a machine gets its identity.
-type Method string
-
-const (
-	// Auto means Files for containers, and Credentials for virtual machines.
-	Auto        Method = "auto"
-	Credentials Method = "credentials" // systemd credentials, by SMBIOS and fw_cfg
-	CloudInit   Method = "cloud-init"  // a NoCloud seed disk
-	Files       Method = "files"       // files bind-mounted into the container
-)
 
 // Network is the desired state of the machines' network.
 type Network struct {
@@ -145,7 +133,7 @@ type Reservation struct {
 // HostSetup contains the network, reservations and images that a hypervisor needs before machines are created on it.
 type HostSetup struct {
 	Network      Network
-	Reservations []Reservation // reservations of all desired nodes on this hypervisor; empty if nixbench does not manage the network
+	Reservations []Reservation // reservations of all machines of the cluster; empty if nixbench does not manage the network
 	Images       []Image
 }
 

@@ -2,6 +2,7 @@ package hostkeys
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -40,11 +41,12 @@ func Load(cfg sshconfig.Config, accept bool, known *KnownHosts) (*Checker, error
 	if len(cfg.HostKeys) > 0 {
 		return h, nil
 	}
-	return h, h.load()
+	return h, h.load(false)
 }
 
-func (h *Checker) load() (err error) {
-	if h.knownKeys, err = h.known.read(slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts)); err != nil {
+// load reads the known_hosts files. With again, it reads them also if they were read before.
+func (h *Checker) load(again bool) (err error) {
+	if h.knownKeys, err = h.known.read(slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts), again); err != nil {
 		return failure.On(h.cfg.Node, fmt.Errorf("read known hosts: %w", err))
 	}
 	return nil
@@ -54,29 +56,22 @@ func (h *Checker) load() (err error) {
 // keys are first, so that a server with several keys shows a known key. The other algorithms follow,
 // so that a changed key is reported as changed and not as a failed negotiation.
 func (h *Checker) Algorithms() []string {
-	var first []string
-	if len(h.cfg.HostKeys) > 0 {
-		for _, key := range h.cfg.HostKeys {
-			first = append(first, keyAlgorithms(key.Type())...)
-		}
-	} else {
-		first = h.db.HostKeyAlgorithms(h.cfg.KnownHostsName())
-	}
-	rest := ssh.SupportedAlgorithms().HostKeys
-	if len(h.cfg.HostKeyAlgos) > 0 {
-		supported := append(slices.Clone(rest), ssh.InsecureAlgorithms().HostKeys...)
-		rest = slices.DeleteFunc(slices.Clone(h.cfg.HostKeyAlgos), func(a string) bool {
-			return !slices.Contains(supported, a)
-		})
-	}
-	if len(h.cfg.HostKeys) > 0 || !h.hasAuthority() {
-		// Without a known certificate authority, a certificate cannot be verified. If the certificate algorithms stayed
-		// in the list, the server would show a certificate instead of its plain key.
-		rest = slices.DeleteFunc(slices.Clone(rest), func(a string) bool { return strings.Contains(a, "-cert-v01@") })
-	}
 	var all []string
-	for _, a := range append(first, rest...) {
-		if !slices.Contains(all, a) {
+	for _, key := range h.cfg.HostKeys {
+		if key.Type() == ssh.KeyAlgoRSA {
+			all = append(all, ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256)
+		} else {
+			all = append(all, key.Type())
+		}
+	}
+	if len(h.cfg.HostKeys) == 0 {
+		all = h.db.HostKeyAlgorithms(h.cfg.KnownHostsName())
+	}
+	// Without a known certificate authority, a certificate cannot be verified. If the certificate algorithms stayed
+	// in the list, the server would show a certificate instead of its plain key.
+	acceptsCertificates := len(h.cfg.HostKeys) == 0 && h.hasAuthority()
+	for _, a := range ssh.SupportedAlgorithms().HostKeys {
+		if !slices.Contains(all, a) && (acceptsCertificates || !strings.Contains(a, "-cert-v01@")) {
 			all = append(all, a)
 		}
 	}
@@ -88,20 +83,13 @@ func (h *Checker) hasAuthority() bool {
 	return slices.ContainsFunc(h.db.HostKeys(h.cfg.KnownHostsName()), func(k knownhosts.PublicKey) bool { return k.Cert })
 }
 
-func keyAlgorithms(keyType string) []string {
-	if keyType == ssh.KeyAlgoRSA {
-		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
-	}
-	return []string{keyType}
-}
-
 // Check returns an error if the host's key is not accepted. It is the ssh.HostKeyCallback.
 func (h *Checker) Check(_ string, _ net.Addr, key ssh.PublicKey) error {
 	if h.acceptedKey != nil && bytes.Equal(h.acceptedKey.Marshal(), key.Marshal()) {
 		return nil // a later key exchange of the same connection: the first key exchange has checked the key
 	}
 	if h.acceptedKey != nil {
-		h.Err = &ChangedError{Node: h.cfg.Node, Addr: h.cfg.Addr(), Key: key, Want: []KnownKey{{Key: h.acceptedKey}}}
+		h.Err = newChangedError(h.cfg, key, xknownhosts.KnownKey{Key: h.acceptedKey})
 		return h.Err
 	}
 	h.Err = h.compareKey(key)
@@ -117,16 +105,15 @@ func (h *Checker) Check(_ string, _ net.Addr, key ssh.PublicKey) error {
 // compareKey compares a host's key with the pinned keys or the known_hosts files. It returns nil if the
 // key is accepted, and saves an unknown key if accept is set.
 func (h *Checker) compareKey(key ssh.PublicKey) error {
-	addr := h.cfg.Addr()
 	if len(h.cfg.HostKeys) > 0 {
-		var want []KnownKey
-		for _, pinned := range h.cfg.HostKeys {
-			if bytes.Equal(pinned.Marshal(), key.Marshal()) {
+		var pinned []xknownhosts.KnownKey
+		for _, k := range h.cfg.HostKeys {
+			if bytes.Equal(k.Marshal(), key.Marshal()) {
 				return nil
 			}
-			want = append(want, KnownKey{Key: pinned})
+			pinned = append(pinned, xknownhosts.KnownKey{Key: k})
 		}
-		return &ChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: want}
+		return newChangedError(h.cfg, key, pinned...)
 	}
 	// Like ssh with "CheckHostIP no", check only the host's name and not its IP address.
 	err := h.db.HostKeyCallback()(h.cfg.KnownHostsName(), &net.TCPAddr{IP: net.IPv4zero}, key)
@@ -136,29 +123,24 @@ func (h *Checker) compareKey(key ssh.PublicKey) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &revoked):
-		return &ChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.toKnownKeys(revoked.Revoked), Revoked: true}
+		return newRevokedError(h.cfg, key, h.withOriginalName(revoked.Revoked))
 	case !errors.As(err, &mismatch):
-		return failure.On(h.cfg.Node, fmt.Errorf("check the host key of %s: %w", addr, err))
+		return failure.On(h.cfg.Node, fmt.Errorf("check the host key of %s: %w", h.cfg.Addr(), err))
 	case len(mismatch.Want) > 0:
-		return &ChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.toKnownKeys(mismatch.Want...)}
+		for i, k := range mismatch.Want {
+			mismatch.Want[i] = h.withOriginalName(k)
+		}
+		return newChangedError(h.cfg, key, mismatch.Want...)
 	case h.accept:
 		return h.saveKey(key)
 	}
-	return &UnknownError{Node: h.cfg.Node, Addr: addr, Key: key, Files: slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts)}
+	return newUnknownError(h.cfg, key)
 }
 
-// toKnownKeys converts keys of the known_hosts library to this package's type. If a key was read from a temporary copy
-// of a file (see k.names), the result contains the path of the original file.
-func (k *knownKeys) toKnownKeys(keys ...xknownhosts.KnownKey) []KnownKey {
-	out := make([]KnownKey, len(keys))
-	for i, key := range keys {
-		file := key.Filename
-		if name, ok := k.names[file]; ok {
-			file = name
-		}
-		out[i] = KnownKey{File: file, Line: key.Line, Key: key.Key}
-	}
-	return out
+// withOriginalName returns a key with the path of the original file, if the key was read from a temporary copy of the file.
+func (k *knownKeys) withOriginalName(key xknownhosts.KnownKey) xknownhosts.KnownKey {
+	key.Filename = cmp.Or(k.names[key.Filename], key.Filename)
+	return key
 }
 
 // saveKey appends the key to the first known_hosts file. It locks the file and reads the file again, since another connection may have
@@ -168,10 +150,11 @@ func (h *Checker) saveKey(key ssh.PublicKey) error {
 		return nil // the key is accepted and not saved, because UserKnownHostsFile is none
 	}
 	name := h.cfg.KnownHosts[0]
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return failure.On(h.cfg.Node, fmt.Errorf("save the host key: %w", err))
+	err := os.MkdirAll(filepath.Dir(name), 0o700)
+	var f *os.File
+	if err == nil {
+		f, err = os.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	}
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return failure.On(h.cfg.Node, fmt.Errorf("save the host key: %w", err))
 	}
@@ -184,7 +167,7 @@ func (h *Checker) saveKey(key ssh.PublicKey) error {
 		return failure.On(h.cfg.Node, fmt.Errorf("lock %s: %w", name, err))
 	}
 	again := &Checker{cfg: h.cfg, known: h.known}
-	if err := again.load(); err != nil {
+	if err := again.load(true); err != nil {
 		return err
 	}
 	err = again.compareKey(key)
@@ -195,7 +178,7 @@ func (h *Checker) saveKey(key ssh.PublicKey) error {
 	if err := appendLine(f, h.formatLine(key)); err != nil {
 		return failure.On(h.cfg.Node, fmt.Errorf("save the host key in %s: %w", name, err))
 	}
-	return nil
+	return again.load(true) // for later connections
 }
 
 // formatLine returns the line of a known_hosts file for the host and the key.
@@ -214,17 +197,17 @@ func appendLine(f *os.File, line string) error {
 	if err != nil {
 		return err
 	}
-	line += "\n"
+	last := []byte{'\n'}
 	if end > 0 {
-		var last [1]byte
-		if _, err := f.ReadAt(last[:], end-1); err != nil {
-			return err
-		}
-		if last[0] != '\n' {
-			line = "\n" + line
-		}
+		_, err = f.ReadAt(last, end-1)
 	}
-	if _, err := f.WriteString(line); err != nil {
+	if last[0] != '\n' {
+		line = "\n" + line
+	}
+	if err == nil {
+		_, err = f.WriteString(line + "\n")
+	}
+	if err != nil {
 		return errors.Join(err, f.Truncate(end))
 	}
 	return f.Sync()

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -44,7 +43,7 @@ func TestKnownHostsAreReadOnce(t *testing.T) {
 	for i := range got {
 		all.Go(func() {
 			var err error
-			if got[i], err = known.read(files); err != nil {
+			if got[i], err = known.read(files, false); err != nil {
 				t.Error(err)
 			} else if !got[i].knows("one") {
 				t.Error("one is not known")
@@ -55,55 +54,16 @@ func TestKnownHostsAreReadOnce(t *testing.T) {
 	if slices.ContainsFunc(got, func(k *knownKeys) bool { return k != got[0] }) {
 		t.Error("the file was read more than once")
 	}
-	other, err := known.read([]string{file + "2"})
+	knownFile(t, file, "one", "two")
+	for _, again := range []bool{false, true} {
+		if k, err := known.read(files, again); err != nil || k.knows("two") != again {
+			t.Errorf("read again: %t: %v", again, err)
+		}
+	}
+	other, err := known.read([]string{file + "2"}, false)
 	if err != nil || other == got[0] || other.knows("one") {
 		t.Errorf("another list of files gives %+v, %v", other, err)
 	}
-}
-
-// Whatever way a file is changed, it is read again.
-func TestChangedKnownHostsAreReadAgain(t *testing.T) {
-	old := time.Now().Add(-time.Hour)
-	for name, change := range map[string]func(file string){
-		"appended to": func(file string) {
-			knownFile(t, file, "one", "two")
-			os.Chtimes(file, old, old)
-		},
-		"same size": func(file string) { knownFile(t, file, "two") },
-		"replaced, with size and time": func(file string) {
-			knownFile(t, file+".new", "two")
-			os.Chtimes(file+".new", old, old)
-			os.Rename(file+".new", file)
-		},
-		"made": func(file string) { knownFile(t, file+"2", "two") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "known_hosts")
-			knownFile(t, file, "one")
-			os.Chtimes(file, old, old)
-			known := &KnownHosts{}
-			files := []string{file, file + "2"}
-			if k, err := known.read(files); err != nil || !k.knows("one") || k.knows("two") {
-				t.Fatalf("at first: %v", err)
-			}
-			change(file)
-			if k, err := known.read(files); err != nil || !k.knows("two") {
-				t.Errorf("two is not known: %v", err)
-			}
-		})
-	}
-	t.Run("removed", func(t *testing.T) {
-		file := filepath.Join(t.TempDir(), "known_hosts")
-		knownFile(t, file, "one")
-		known := &KnownHosts{}
-		if _, err := known.read([]string{file}); err != nil {
-			t.Fatal(err)
-		}
-		os.Remove(file)
-		if k, err := known.read([]string{file}); err != nil || k.knows("one") {
-			t.Errorf("one is known still: %v", err)
-		}
-	})
 }
 
 // Lines that cannot be read are reported and skipped.
@@ -113,7 +73,7 @@ func TestUnreadableKnownHosts(t *testing.T) {
 	var warnings []string
 	known := KnownHosts{Send: func(e event.Event) { warnings = append(warnings, e.Text) }}
 	for range 2 {
-		k, err := known.read([]string{file})
+		k, err := known.read([]string{file}, false)
 		if err != nil || !k.knows("one") || !k.knows("three") || k.knows("two") {
 			t.Errorf("%+v, %v", k, err)
 		}

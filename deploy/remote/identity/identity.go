@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -36,13 +37,7 @@ type Login struct {
 // called when the user must type a passphrase or touch a hardware key. The caller must call closeAgent after the login,
 // because the keys of the agent need the connection to the agent.
 func Load(ctx context.Context, cfg sshconfig.Config, keyring *Keyring, ask Prompt, pause func() (resume func())) (id *Login, closeAgent func()) {
-	id = &Login{cfg: cfg, keyring: keyring, pause: pause}
-	if ask != nil {
-		id.ask = func(ctx context.Context, question string) ([]byte, error) {
-			defer pause()()
-			return ask(ctx, question)
-		}
-	}
+	id = &Login{cfg: cfg, keyring: keyring, ask: ask, pause: pause}
 	closeAgent = func() {}
 	var fromAgent []ssh.Signer
 	if socket := id.cfg.IdentityAgent; socket != "" {
@@ -63,74 +58,81 @@ func Load(ctx context.Context, cfg sshconfig.Config, keyring *Keyring, ask Promp
 		}
 	}
 	certificates := id.readCertificates()
-	used := map[int]bool{}
 	for _, file := range id.cfg.IdentityFiles {
-		signer, from, err := id.findKey(ctx, file, fromAgent, used)
-		if errors.Is(err, os.ErrNotExist) && isDefaultName(file) {
-			continue
-		}
-		if err != nil {
+		err := id.offerFile(ctx, file, fromAgent, certificates)
+		if err != nil && !(errors.Is(err, os.ErrNotExist) && defaultName.MatchString(file)) {
 			id.Tried = append(id.Tried, fmt.Sprintf("%s (%v)", file, shortKeyError(err)))
-			continue
 		}
-		for _, cert := range certificates {
-			if bytes.Equal(cert.Key.Marshal(), signer.PublicKey().Marshal()) {
-				if with, err := ssh.NewCertSigner(cert, signer); err == nil {
-					id.addOffered(with, file+" with its certificate")
-				}
-			}
-		}
-		id.addOffered(signer, from)
 	}
 	if id.cfg.IdentitiesOnly {
 		return id, closeAgent
 	}
-	for i, signer := range fromAgent {
-		if !used[i] {
-			id.addOffered(signer, "agent key "+ssh.FingerprintSHA256(signer.PublicKey()))
+	for _, signer := range fromAgent {
+		if findKey(id.Signers, signer.PublicKey()) == nil {
+			id.offer(signer.PublicKey(), "agent key "+ssh.FingerprintSHA256(signer.PublicKey()), func() (ssh.Signer, error) { return signer, nil })
 		}
 	}
 	return id, closeAgent
 }
 
-// findKey returns the key of an IdentityFile, from the agent if the agent has the key, and otherwise from the file. It also returns a
-// description of the key. If the key is from the agent, findKey sets used for the index of the key in fromAgent.
-func (id *Login) findKey(ctx context.Context, file string, fromAgent []ssh.Signer, used map[int]bool) (ssh.Signer, string, error) {
+// offerFile adds the key of an IdentityFile, and before it the key's certificates. The private key is from the agent if the agent
+// has it, and otherwise from the file. The user is asked for a passphrase when a server accepts the key, or immediately if the
+// public key cannot be read without the passphrase.
+func (id *Login) offerFile(ctx context.Context, file string, fromAgent []ssh.Signer, certificates []*ssh.Certificate) error {
 	public, err := readPublicKey(strings.TrimSuffix(file, ".pub") + ".pub")
 	if err != nil {
 		public, _ = readPublicKey(file) // IdentityFile may itself be a public key, without the suffix .pub
 	}
-	if public == nil {
-		public = readPublicHalf(file)
+	var signer ssh.Signer
+	pem, err := durable.Read(file, durable.KeySize)
+	if err == nil {
+		signer, err = ssh.ParsePrivateKey(pem)
 	}
-	if public != nil {
-		for i, signer := range fromAgent {
-			if bytes.Equal(signer.PublicKey().Marshal(), public.Marshal()) {
-				used[i] = true
-				return signer, file + " from the agent", nil
-			}
+	var locked *ssh.PassphraseMissingError
+	switch isLocked := errors.As(err, &locked); {
+	case public != nil:
+	case isLocked:
+		public = locked.PublicKey
+	case err == nil:
+		public = signer.PublicKey()
+	}
+	name := file
+	open := func() (ssh.Signer, error) { return signer, nil }
+	if agentKey := findKey(fromAgent, public); agentKey != nil {
+		signer, name = agentKey, file+" from the agent"
+	} else if locked != nil && id.ask != nil {
+		open = func() (ssh.Signer, error) {
+			defer id.pause()()
+			return id.keyring.unlock(ctx, file, pem, id.ask)
+		}
+	} else if locked != nil {
+		return errNoPrompt
+	} else if err != nil {
+		return err
+	}
+	if public == nil {
+		if signer, err = open(); err != nil {
+			return err
+		}
+		public = signer.PublicKey()
+	}
+	for _, cert := range certificates {
+		if bytes.Equal(cert.Key.Marshal(), public.Marshal()) {
+			id.offer(cert, file+" with its certificate", open)
 		}
 	}
-	signer, err := id.keyring.open(ctx, file, id.ask)
-	return signer, file, err
+	id.offer(public, name, open)
+	return nil
 }
 
-// readPublicHalf returns the public key of a private key's file, without asking for a passphrase. It returns nil if it
-// cannot read a public key from the file.
-func readPublicHalf(file string) ssh.PublicKey {
-	pem, err := durable.Read(file, durable.KeySize)
-	if err != nil {
-		return nil
+// findKey returns the key in a list that has the given public key, or nil.
+func findKey(keys []ssh.Signer, public ssh.PublicKey) ssh.Signer {
+	for _, k := range keys {
+		if public != nil && bytes.Equal(k.PublicKey().Marshal(), public.Marshal()) {
+			return k
+		}
 	}
-	signer, err := ssh.ParsePrivateKey(pem)
-	var locked *ssh.PassphraseMissingError
-	if errors.As(err, &locked) {
-		return locked.PublicKey
-	}
-	if err != nil {
-		return nil
-	}
-	return signer.PublicKey()
+	return nil
 }
 
 // readCertificates returns the certificates in CertificateFiles and, as ssh does, in KEY-cert.pub of
@@ -160,33 +162,50 @@ func (id *Login) readCertificates() []*ssh.Certificate {
 	return certs
 }
 
-// addOffered adds a key to the list of keys that are offered to the server.
-func (id *Login) addOffered(signer ssh.Signer, name string) {
-	id.Signers = append(id.Signers, &errorKeepingKey{Signer: signer, pause: id.pause, failed: func(err error) {
-		id.SignErr = fmt.Errorf("%s: %w", name, err)
-	}})
+// offer adds a key to the list of keys that are offered to the server. public may be a certificate. open returns the private key.
+func (id *Login) offer(public ssh.PublicKey, name string, open func() (ssh.Signer, error)) {
+	id.Signers = append(id.Signers, &offeredKey{id, name, public, open})
 	id.Tried = append(id.Tried, name)
 }
 
-// errorKeepingKey is a private key that passes an error of signing to the function failed, because x/crypto does not
-// return that error. It pauses the time limit of the login while it signs.
-type errorKeepingKey struct {
-	ssh.Signer
-	pause  func() (resume func())
-	failed func(error)
+// offeredKey is a key that is offered to the server. Its private key is needed only for a signature, after the server has accepted
+// the public key. offeredKey keeps an error of a signature, because x/crypto does not return that error.
+type offeredKey struct {
+	login  *Login
+	name   string
+	public ssh.PublicKey
+	open   func() (ssh.Signer, error)
 }
 
-func (w *errorKeepingKey) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (sig *ssh.Signature, err error) {
-	defer w.pause()()
-	if with, ok := w.Signer.(ssh.AlgorithmSigner); ok {
-		sig, err = with.SignWithAlgorithm(rand, data, algorithm)
-	} else {
-		sig, err = w.Signer.Sign(rand, data)
+func (k *offeredKey) PublicKey() ssh.PublicKey { return k.public }
+
+func (k *offeredKey) Sign(rand io.Reader, data []byte) (*ssh.Signature, error) {
+	return k.SignWithAlgorithm(rand, data, "")
+}
+
+func (k *offeredKey) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (sig *ssh.Signature, err error) {
+	defer k.login.pause()()
+	signer, err := k.open()
+	if err == nil {
+		if with, ok := signer.(ssh.AlgorithmSigner); ok {
+			sig, err = with.SignWithAlgorithm(rand, data, algorithm)
+		} else {
+			sig, err = signer.Sign(rand, data)
+		}
 	}
 	if err != nil {
-		w.failed(err)
+		k.login.SignErr = fmt.Errorf("%s: %w", k.name, err)
 	}
 	return sig, err
+}
+
+func readPublicKey(file string) (ssh.PublicKey, error) {
+	data, err := durable.Read(file, durable.KeySize)
+	if err != nil {
+		return nil, err
+	}
+	key, _, _, _, err := ssh.ParseAuthorizedKey(data)
+	return key, err
 }
 
 // shortKeyError returns a short text for the error of reading a key file.
@@ -202,13 +221,6 @@ func shortKeyError(err error) string {
 	return err.Error()
 }
 
-// isDefaultName reports whether ssh tries the key file by default, such as ~/.ssh/id_rsa. If such a file is missing,
-// the error of the login does not list it.
-func isDefaultName(file string) bool {
-	for _, name := range []string{"rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss", "dsa"} {
-		if strings.HasSuffix(file, "/.ssh/id_"+name) {
-			return true
-		}
-	}
-	return false
-}
+// defaultName matches the key files that ssh tries by default, such as ~/.ssh/id_rsa. If such a file is missing, the error of the
+// login does not list it.
+var defaultName = regexp.MustCompile(`/\.ssh/id_(rsa|dsa|xmss|(ecdsa|ed25519)(_sk)?)$`)

@@ -67,7 +67,6 @@ type Config struct {
 	HostKeyAlias     string // the host's name in known_hosts files; "": HostName and Port
 	HashKnownHosts   bool   // whether the host's name is hashed in new entries of known_hosts
 	AcceptNew        bool   // the user's configuration accepts unknown host keys
-	HostKeyAlgos     []string
 
 	Via          *Config // the jump host
 	ProxyCommand string  // command line for sh; the stdin and stdout of the program are the connection
@@ -82,9 +81,6 @@ type Config struct {
 	ConnectTimeout    time.Duration
 	KeepAliveInterval time.Duration
 	KeepAliveMax      int
-
-	// Warnings are unsupported settings of the user's configuration that may matter.
-	Warnings []string
 }
 
 // Addr returns host:port.

@@ -3,6 +3,7 @@
 //
 //	cfg, err := sshconfig.Resolve(ctx, sshconfig.Target{Name: "web-1", Host: "web-1.example"})
 //
-// Resolve returns an error if a configuration forbids public keys. Other unsupported settings are listed in Config.Warnings.
+// Settings that Config lacks have no effect, such as forwarded ports and agents, and passwords: public keys are the only way to
+// log in.
 // CheckPrograms finds options of a hive with which ssh would run a program on this computer.
 package sshconfig

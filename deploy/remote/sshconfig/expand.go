@@ -2,74 +2,49 @@ package sshconfig
 
 import (
 	"fmt"
-	"path/filepath"
+	"regexp"
 	"strings"
 )
 
 // expander expands %-tokens, ${VARIABLES} and a leading ~ in the settings that `ssh -G` prints
 // unexpanded: file names and ProxyCommand.
 type expander struct {
-	tokens map[byte]string
+	tokens map[string]string // token, such as %h → its value
 	getenv func(string) string
 	home   string
 }
 
+var (
+	tokenForm    = regexp.MustCompile(`%.?`)
+	variableForm = regexp.MustCompile(`\$\{[^}]*\}`)
+)
+
 // expandTokens replaces the %-tokens of a text.
-func (e expander) expandTokens(s string) (string, error) {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			b.WriteByte(s[i])
-			continue
-		}
-		if i++; i == len(s) {
-			return "", fmt.Errorf("%q ends with %%", s)
-		}
-		if s[i] == '%' {
-			b.WriteByte('%')
-			continue
-		}
-		value, ok := e.tokens[s[i]]
+func (e expander) expandTokens(s string) (out string, err error) {
+	out = tokenForm.ReplaceAllStringFunc(s, func(token string) string {
+		value, ok := e.tokens[token]
 		if !ok {
-			return "", fmt.Errorf("%%%c in %q is not supported", s[i], s)
+			err = fmt.Errorf("%s in %q is not supported", token, s)
 		}
-		b.WriteString(value)
-	}
-	return b.String(), nil
+		return value
+	})
+	return out, err
 }
 
 // expandFile replaces the %-tokens, variables and the leading ~ of a file name.
 func (e expander) expandFile(s string) (string, error) {
-	s, err := e.expandTokens(s)
-	if err != nil {
-		return "", err
-	}
-	for {
-		start := strings.Index(s, "${")
-		if start < 0 {
-			break
+	out, err := e.expandTokens(s)
+	out = variableForm.ReplaceAllStringFunc(out, func(variable string) string {
+		value := e.getenv(variable[2 : len(variable)-1])
+		if value == "" && err == nil {
+			err = fmt.Errorf("the environment variable %s of %q is not set", variable, s)
 		}
-		length := strings.IndexByte(s[start:], '}')
-		if length < 0 {
-			return "", fmt.Errorf("%q has no closing brace", s)
-		}
-		name := s[start+2 : start+length]
-		value := e.getenv(name)
-		if value == "" {
-			return "", fmt.Errorf("the environment variable %s of %q is not set", name, s)
-		}
-		if strings.Contains(value, "${") {
-			return "", fmt.Errorf("the environment variable %s contains ${", name)
-		}
-		s = s[:start] + value + s[start+length+1:]
+		return value
+	})
+	if out == "~" || strings.HasPrefix(out, "~/") {
+		out = e.home + out[1:]
 	}
-	if s == "~" {
-		return e.home, nil
-	}
-	if rest, ok := strings.CutPrefix(s, "~/"); ok {
-		return filepath.Join(e.home, rest), nil
-	}
-	return s, nil
+	return out, err
 }
 
 // expandFiles expands file names. It removes empty names and "none".

@@ -147,8 +147,9 @@ func (r Resolver) applySettings(ctx context.Context, cfg Config, t Target, print
 	case cfg.Port < 1 || cfg.Port > 65535:
 		return Config{}, fmt.Errorf("ssh -G says port %q, which is not a port", printed.get("port"))
 	}
-	errs = append(errs, printed.checkSupported())
-	cfg.Warnings = printed.listWarnings()
+	if printed.isYes("proxyusefdpass") {
+		errs = append(errs, errors.New("ProxyUseFdpass is not supported: use ProxyJump, or a ProxyCommand that carries the connection itself"))
+	}
 	cfg.Network = cmp.Or(map[string]string{"inet": "tcp4", "inet6": "tcp6"}[printed.get("addressfamily")], "tcp")
 	cfg.HostKeyAlias = printed.get("hostkeyalias")
 	exp := r.newExpander(cfg)
@@ -163,8 +164,8 @@ func (r Resolver) applySettings(ctx context.Context, cfg Config, t Target, print
 	agent, err := r.agentSocket(exp, printed.get("identityagent"))
 	cfg.IdentityAgent, errs = agent, append(errs, err)
 	cfg.IdentitiesOnly, cfg.HashKnownHosts = printed.isYes("identitiesonly"), printed.isYes("hashknownhosts")
-	cfg.HostKeyAlgos = printed.algorithms("hostkeyalgorithms")
-	cfg.AcceptNew = printed.get("stricthostkeychecking") == "accept-new" || printed.isNo("stricthostkeychecking")
+	// A changed host key is refused also with "no".
+	cfg.AcceptNew = slices.Contains([]string{"accept-new", "no", "off", "false"}, printed.get("stricthostkeychecking"))
 	cfg.ConnectTimeout, cfg.KeepAliveInterval = seconds("connecttimeout"), seconds("serveraliveinterval")
 	if cfg.KeepAliveInterval > 0 {
 		cfg.KeepAliveMax = number("serveralivecountmax")
@@ -190,24 +191,17 @@ func (r Resolver) applySettings(ctx context.Context, cfg Config, t Target, print
 // hosts: -F, the configuration file.
 func (r Resolver) resolveJump(ctx context.Context, t Target, chain string, depth int) (Config, error) {
 	hops := strings.Split(chain, ",")
-	last, err := parseHop(hops[len(hops)-1])
+	via, err := parseHop(hops[len(hops)-1])
 	if err != nil {
 		return Config{}, err
 	}
-	via := Target{Name: t.Name, Host: last.host, SSHOptions: configFileOption(t.SSHOptions)}
-	if last.user != "" {
-		via.User = &last.user
-	}
-	if last.port != "" {
-		port, _ := strconv.Atoi(last.port) // parseHop has validated it
-		via.Port = &port
-	}
+	via.Name, via.SSHOptions = t.Name, configFileOption(t.SSHOptions)
 	if rest := hops[:len(hops)-1]; len(rest) > 0 {
 		via.SSHOptions = append(via.SSHOptions, "-J", strings.Join(rest, ","))
 	}
 	cfg, err := r.resolve(ctx, via, depth+1)
 	if err != nil {
-		return Config{}, fmt.Errorf("jump host %s: %w", last.host, err)
+		return Config{}, fmt.Errorf("jump host %s: %w", via.Host, err)
 	}
 	return cfg, nil
 }
@@ -241,19 +235,16 @@ func (r Resolver) agentSocket(exp expander, setting string) (string, error) {
 
 // newExpander returns an expander with the %-tokens of ssh_config(5) for a host.
 func (r Resolver) newExpander(cfg Config) expander {
-	tokens := map[byte]string{
-		'd': r.Home, 'h': cfg.HostName, 'n': cfg.Alias, 'p': strconv.Itoa(cfg.Port), 'r': cfg.User,
-		'k': cfg.HostName,
-	}
-	if cfg.HostKeyAlias != "" {
-		tokens['k'] = cfg.HostKeyAlias
+	tokens := map[string]string{
+		"%%": "%", "%d": r.Home, "%h": cfg.HostName, "%n": cfg.Alias, "%p": strconv.Itoa(cfg.Port), "%r": cfg.User,
+		"%k": cmp.Or(cfg.HostKeyAlias, cfg.HostName),
 	}
 	if name, err := os.Hostname(); err == nil {
-		short, _, _ := strings.Cut(name, ".")
-		tokens['l'], tokens['L'] = name, short
+		tokens["%l"] = name
+		tokens["%L"], _, _ = strings.Cut(name, ".")
 	}
 	if u, err := user.Current(); err == nil {
-		tokens['u'], tokens['i'] = u.Username, u.Uid
+		tokens["%u"], tokens["%i"] = u.Username, u.Uid
 	}
 	return expander{tokens: tokens, getenv: r.Getenv, home: r.Home}
 }

@@ -3,7 +3,9 @@ package sshconfig
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 )
@@ -46,12 +48,6 @@ func (s settings) isYes(key string) bool {
 	return v == "yes" || v == "true"
 }
 
-// isNo reports whether a setting is off.
-func (s settings) isNo(key string) bool {
-	v := s.get(key)
-	return v == "no" || v == "false" || v == "off"
-}
-
 func (s settings) number(key string) (int, error) {
 	v := s.get(key)
 	if v == "" || v == "none" {
@@ -81,52 +77,23 @@ func (s settings) files(key string) []string {
 	return files
 }
 
-// algorithms returns the words of a comma-separated setting.
-func (s settings) algorithms(key string) []string {
-	if v := s.get(key); v != "" {
-		return strings.Split(v, ",")
+// parseHop parses the address of a jump host, [user@]host[:port] or ssh://[user@]host[:port]. The caller checks its parts.
+func parseHop(text string) (Target, error) {
+	var t Target
+	t.Host = strings.TrimSuffix(strings.TrimPrefix(text, "ssh://"), "/")
+	if at := strings.LastIndexByte(t.Host, '@'); at >= 0 {
+		user := t.Host[:at]
+		t.User, t.Host = &user, t.Host[at+1:]
 	}
-	return nil
-}
-
-// hop is one host of a ProxyJump.
-type hop struct{ user, host, port string }
-
-// parseHop parses [user@]host[:port] or ssh://[user@]host[:port].
-func parseHop(text string) (hop, error) {
-	bad := fmt.Errorf("cannot read the jump host %q", text)
-	rest := strings.TrimSuffix(strings.TrimPrefix(text, "ssh://"), "/")
-	var h hop
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		if h.user, rest = rest[:at], rest[at+1:]; !isPlainUser(h.user) {
-			return hop{}, bad
-		}
+	if bare := strings.Count(t.Host, ":") != 1 && !strings.Contains(t.Host, "]:"); bare { // no port, or an IPv6 address
+		t.Host = strings.TrimSuffix(strings.TrimPrefix(t.Host, "["), "]")
+		return t, nil
 	}
-	switch {
-	case strings.HasPrefix(rest, "["):
-		host, after, ok := strings.Cut(rest[1:], "]")
-		if !ok || after != "" && after[0] != ':' {
-			return hop{}, bad
-		}
-		h.host, h.port = host, strings.TrimPrefix(after, ":")
-		if after == ":" {
-			return hop{}, bad
-		}
-	case strings.Count(rest, ":") == 1:
-		h.host, h.port, _ = strings.Cut(rest, ":")
-		if h.port == "" {
-			return hop{}, bad
-		}
-	default: // no port, or a bare IPv6 address
-		h.host = rest
+	host, port, err := net.SplitHostPort(t.Host)
+	number, invalid := strconv.Atoi(port)
+	if err = errors.Join(err, invalid); err != nil {
+		return Target{}, fmt.Errorf("cannot read the jump host %q: %w", text, err)
 	}
-	if !isPlainWord(h.host) {
-		return hop{}, bad
-	}
-	if h.port != "" {
-		if n, err := strconv.Atoi(h.port); err != nil || n < 1 || n > 65535 {
-			return hop{}, bad
-		}
-	}
-	return h, nil
+	t.Host, t.Port = host, &number
+	return t, nil
 }

@@ -10,33 +10,27 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-func (s *Server) forwardUnix(ctx context.Context, offered ssh.NewChannel) {
-	var body struct {
+// forward connects a channel to the unix socket or the TCP address that the client has named.
+func (s *Server) forward(ctx context.Context, offered ssh.NewChannel) {
+	network, addr := "unix", ""
+	var socket struct {
 		Path, Reserved0 string
 		Reserved1       uint32
 	}
-	if err := ssh.Unmarshal(offered.ExtraData(), &body); err != nil {
-		offered.Reject(ssh.ConnectionFailed, "open failed")
-		return
-	}
-	s.forwardChannel(ctx, offered, "unix", body.Path)
-}
-
-func (s *Server) forwardTCP(ctx context.Context, offered ssh.NewChannel) {
-	var body struct {
+	var tcp struct {
 		Host     string
 		Port     uint32
 		FromHost string
 		FromPort uint32
 	}
-	if err := ssh.Unmarshal(offered.ExtraData(), &body); err != nil {
-		offered.Reject(ssh.ConnectionFailed, "open failed")
-		return
+	var err error
+	if offered.ChannelType() == "direct-tcpip" {
+		err = ssh.Unmarshal(offered.ExtraData(), &tcp)
+		network, addr = "tcp", net.JoinHostPort(tcp.Host, strconv.Itoa(int(tcp.Port)))
+	} else {
+		err = ssh.Unmarshal(offered.ExtraData(), &socket)
+		addr = socket.Path
 	}
-	s.forwardChannel(ctx, offered, "tcp", net.JoinHostPort(body.Host, strconv.Itoa(int(body.Port))))
-}
-
-func (s *Server) forwardChannel(ctx context.Context, offered ssh.NewChannel, network, addr string) {
 	if s.opts.ForbidForwarding {
 		// For a forbidden TCP connection, sshd sends the reason "prohibited". For a forbidden socket, it sends another
 		// reason, and the client then runs a command that inspects the socket. A Handler of a test cannot answer this
@@ -48,7 +42,10 @@ func (s *Server) forwardChannel(ctx context.Context, offered ssh.NewChannel, net
 		offered.Reject(reason, "open failed")
 		return
 	}
-	far, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	var far net.Conn
+	if err == nil {
+		far, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+	}
 	if err != nil {
 		offered.Reject(ssh.ConnectionFailed, "open failed")
 		return

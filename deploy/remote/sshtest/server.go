@@ -8,6 +8,7 @@
 package sshtest
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -61,9 +62,6 @@ type Server struct {
 
 // Start starts a server.
 func Start(opts Options) (*Server, error) {
-	if opts.Addr == "" {
-		opts.Addr = "127.0.0.1:0"
-	}
 	announce := opts.Handler != nil
 	if opts.Handler == nil {
 		opts.Handler = shellHandler(opts.Env)
@@ -77,7 +75,7 @@ func Start(opts Options) (*Server, error) {
 	}
 	s := &Server{opts: opts, printMarks: announce, hostKey: opts.HostKeys[0].PublicKey(), open: map[net.Conn]bool{}, froze: make(chan struct{})}
 	s.config = s.serverConfig()
-	listener, err := net.Listen("tcp", opts.Addr)
+	listener, err := net.Listen("tcp", cmp.Or(opts.Addr, "127.0.0.1:0"))
 	if err != nil {
 		return nil, fmt.Errorf("start the test ssh server: %w", err)
 	}
@@ -101,10 +99,7 @@ func NewKey() (ssh.Signer, error) {
 
 // GeneratePrivateKey generates an ed25519 key and returns it as PEM, for a file of a client's IdentityFiles.
 func GeneratePrivateKey() []byte {
-	_, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		panic(err) // crypto/rand does not fail
-	}
+	_, private, _ := ed25519.GenerateKey(rand.Reader) // crypto/rand does not fail
 	block, err := ssh.MarshalPrivateKey(private, "sshtest")
 	if err != nil {
 		panic(err)
@@ -231,34 +226,21 @@ func (s *Server) serveConn(conn net.Conn) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer cancel()
-	work.Go(func() {
-		for r := range requests {
-			// Answer a keepalive with a failure, as sshd does.
-			r.Reply(false, nil)
-		}
-	})
-	sessions := make(chan struct{}, max(s.opts.MaxSessions, 1))
+	work.Go(func() { ssh.DiscardRequests(requests) }) // answers a keepalive with a failure, as sshd does
+	var sessions atomic.Int64
 	for channel := range channels {
 		switch channel.ChannelType() {
 		case "session":
-			if s.opts.MaxSessions > 0 {
-				select {
-				case sessions <- struct{}{}:
-				default:
-					channel.Reject(ssh.ConnectionFailed, "open failed")
-					continue
-				}
-			}
 			work.Go(func() {
-				s.serveSession(ctx, login.User(), channel)
-				if s.opts.MaxSessions > 0 {
-					<-sessions
+				defer sessions.Add(-1)
+				if n := sessions.Add(1); s.opts.MaxSessions > 0 && n > int64(s.opts.MaxSessions) {
+					channel.Reject(ssh.ConnectionFailed, "open failed")
+					return
 				}
+				s.serveSession(ctx, login.User(), channel)
 			})
-		case "direct-streamlocal@openssh.com":
-			work.Go(func() { s.forwardUnix(ctx, channel) })
-		case "direct-tcpip":
-			work.Go(func() { s.forwardTCP(ctx, channel) })
+		case "direct-streamlocal@openssh.com", "direct-tcpip":
+			work.Go(func() { s.forward(ctx, channel) })
 		default:
 			channel.Reject(ssh.UnknownChannelType, channel.ChannelType())
 		}

@@ -196,7 +196,7 @@ func BenchmarkForward(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer conn.Close()
-	to, err := conn.DialUnix(b.Context(), dir+"/s")
+	to, err := conn.Dial(b.Context(), "unix", dir+"/s")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/sys/unix"
 
 	"github.com/nixbench/nixbench/deploy/remote/internal/shell"
 )
@@ -32,15 +33,13 @@ type Exec struct {
 	signal string // the signal to report; "": report the exit status
 }
 
-// ReportSignal makes the server report that a signal ended the command. The exit status is then
-// ignored.
-func (e *Exec) ReportSignal(signal string) { e.signal = signal }
-
 // shellHandler returns a Handler that runs lines with sh. It kills the command's process group when
 // the session ends. If env is nil, sh gets the environment of the test's process.
 func shellHandler(env []string) Handler {
 	return func(ctx context.Context, e *Exec) int {
-		cmd := exec.Command("sh", "-c", e.Line)
+		cmd := exec.CommandContext(ctx, "sh", "-c", e.Line)
+		kill := func(signal syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, signal) }
+		cmd.Cancel = func() error { return kill(syscall.SIGKILL) }
 		cmd.Env = env
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		cmd.Stdout, cmd.Stderr = e.Stdout, e.Stderr
@@ -57,19 +56,14 @@ func shellHandler(env []string) Handler {
 			io.Copy(stdin, e.Stdin)
 			stdin.Close()
 		}()
-		stop := make(chan struct{})
-		defer close(stop)
+		ended := make(chan struct{})
+		defer close(ended)
 		go func() {
 			for {
 				select {
 				case name := <-e.Signals:
-					if number, ok := signals[name]; ok {
-						syscall.Kill(-cmd.Process.Pid, number)
-					}
-				case <-ctx.Done():
-					syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-					return
-				case <-stop:
+					kill(unix.SignalNum("SIG" + name))
+				case <-ended:
 					return
 				}
 			}
@@ -77,19 +71,10 @@ func shellHandler(env []string) Handler {
 		cmd.Wait()
 		status := cmd.ProcessState.Sys().(syscall.WaitStatus)
 		if status.Signaled() {
-			for name, number := range signals {
-				if number == status.Signal() {
-					e.ReportSignal(name)
-				}
-			}
+			e.signal = strings.TrimPrefix(unix.SignalName(status.Signal()), "SIG")
 		}
 		return status.ExitStatus()
 	}
-}
-
-var signals = map[string]syscall.Signal{
-	"TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP,
-	"ABRT": syscall.SIGABRT, "SEGV": syscall.SIGSEGV, "PIPE": syscall.SIGPIPE, "QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1,
 }
 
 // serveSession serves one session. A session runs one command at most.
@@ -149,11 +134,7 @@ func (s *Server) serveSession(ctx context.Context, user string, offered ssh.NewC
 // runCommand runs a command and sends its exit status or signal to the client.
 func (s *Server) runCommand(ctx context.Context, e *Exec, channel ssh.Channel) {
 	var marks []string
-	var err error
-	e.Argv, marks, e.Escalation, err = shell.ParseLine(e.Line)
-	if err != nil {
-		e.Argv = []string{"sh", "-c", e.Line}
-	}
+	e.Argv, marks, e.Escalation = shell.ParseLine(e.Line)
 	if s.printMarks {
 		// Print the announcements (marks) of the command here. Normally scripts in front of the command print them, but
 		// the Handler replaces the scripts and the command.

@@ -1,10 +1,12 @@
 package vault
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
@@ -70,13 +72,10 @@ func randomBytes(n int) ([]byte, error) {
 // randomLetters returns n random characters, of the 36 that a token may contain. All of them have the same probability.
 func randomLetters(n int) string {
 	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
-	out := make([]byte, 0, n)
-	for len(out) < n {
-		var b [1]byte
-		_, _ = rand.Read(b[:]) // never fails
-		if int(b[0]) < 256/len(alphabet)*len(alphabet) {
-			out = append(out, alphabet[int(b[0])%len(alphabet)])
-		}
+	out := make([]byte, n)
+	for i := range out {
+		at, _ := rand.Int(rand.Reader, big.NewInt(int64(len(alphabet)))) // never fails
+		out[i] = alphabet[at.Int64()]
 	}
 	return string(out)
 }
@@ -123,7 +122,7 @@ func generateAuthority(name string, now time.Time) (map[string][]byte, error) {
 
 // signCertificate returns a certificate for the public key of `key`, in PEM, with a random serial number. The issuer signs it with
 // issuerKey.
-func signCertificate(template, issuer *x509.Certificate, key, issuerKey *ecdsa.PrivateKey, now time.Time) ([]byte, error) {
+func signCertificate(template, issuer *x509.Certificate, key *ecdsa.PrivateKey, issuerKey crypto.PrivateKey, now time.Time) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err
@@ -142,22 +141,14 @@ const clientValidity = 24 * time.Hour
 // signs it. Issue returns the certificate of the authority, the client's certificate, and the client's new private key.
 func (v *Vault) Issue(authority, user, group string) (ca, certificate, key []byte, err error) {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	s, err := v.load(authority)
-	v.mu.Unlock()
+	var issuer tls.Certificate
+	if err == nil {
+		issuer, err = tls.X509KeyPair(s.Parts["certificate"], s.Parts["key"])
+	}
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("the authority %s: %w", authority, err)
-	}
-	issuer, err := parseCertificate(s.Parts["certificate"])
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("the certificate of the authority %s: %w", authority, err)
-	}
-	block, _ := pem.Decode(s.Parts["key"])
-	if block == nil {
-		return nil, nil, nil, fmt.Errorf("the authority %s has no key", authority)
-	}
-	issuerKey, err := x509.ParseECPrivateKey(block.Bytes)
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("the key of the authority %s: %w", authority, err)
 	}
 	own, key, err := newKey()
 	if err != nil {
@@ -169,7 +160,7 @@ func (v *Vault) Issue(authority, user, group string) (ca, certificate, key []byt
 		NotAfter:    now.Add(clientValidity).UTC(),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, issuer, own, issuerKey, now)
+	}, issuer.Leaf, own, issuer.PrivateKey, now)
 	return s.Parts["certificate"], certificate, key, err
 }
 
@@ -193,11 +184,7 @@ func parseCertificate(certificate []byte) (*x509.Certificate, error) {
 
 // expiryOf returns the time at which a secret's certificate expires, or nil if the secret contains none.
 func expiryOf(s *secret) *time.Time {
-	data, ok := s.Parts["certificate"]
-	if !ok {
-		return nil
-	}
-	cert, err := parseCertificate(data)
+	cert, err := parseCertificate(s.Parts["certificate"])
 	if err != nil {
 		return nil
 	}

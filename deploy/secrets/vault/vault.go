@@ -76,25 +76,20 @@ func (v *Vault) Part(g nixeval.Generated) ([]byte, error) {
 func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if g.Kind != "random" && g.Kind != "key-ring" {
+		g.Bytes = 0 // secrets of other kinds have no size
+	}
 	s, err := v.load(g.Secret)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return v.generateSecret(g)
 	case err != nil:
 		return nil, err
-	case s.Kind != g.Kind || s.Bytes != sizeOf(g):
+	case s.Kind != g.Kind || s.Bytes != g.Bytes:
 		return nil, fmt.Errorf("generated: the secret %s is of the kind %s already, and cannot be of the kind %s; give one of them another name, or, if no node uses it, remove %s to have a new one made",
-			g.Secret, describeKind(s.Kind, s.Bytes), describeKind(g.Kind, sizeOf(g)), v.file(g.Secret))
+			g.Secret, describeKind(s.Kind, s.Bytes), describeKind(g.Kind, g.Bytes), v.file(g.Secret))
 	}
 	return s, nil
-}
-
-// sizeOf returns the size in bytes that the hive requests for a secret. It returns 0 if secrets of this kind have no size.
-func sizeOf(g nixeval.Generated) int {
-	if g.Kind == "random" || g.Kind == "key-ring" {
-		return g.Bytes
-	}
-	return 0
 }
 
 func describeKind(kind string, bytes int) string {
@@ -113,7 +108,7 @@ func (v *Vault) load(name string) (*secret, error) {
 		return s, nil
 	}
 	if !nameRE.MatchString(name) {
-		return nil, newRefusedError("generated: %q is no name for a secret; use letters, digits, `_`, `.` and `-`", name)
+		return nil, failure.NewUsage("generated: %q is no name for a secret; use letters, digits, `_`, `.` and `-`", name)
 	}
 	file := v.file(name)
 	data, err := durable.Read(file, durable.KeySize)
@@ -133,11 +128,8 @@ func (v *Vault) generateSecret(g nixeval.Generated) (*secret, error) {
 	if err != nil {
 		return nil, fmt.Errorf("generated: the secret %s: %w", g.Secret, err)
 	}
-	s := &secret{Kind: g.Kind, Bytes: sizeOf(g), Made: v.now().UTC().Truncate(time.Second), Parts: parts}
-	if err := v.write(g.Secret, s); err != nil {
-		return nil, err
-	}
-	return s, nil
+	s := &secret{Kind: g.Kind, Bytes: g.Bytes, Made: v.now().UTC().Truncate(time.Second), Parts: parts}
+	return s, v.write(g.Secret, s)
 }
 
 // write writes a secret to its file. In a read-only vault, it only keeps the secret in memory.
@@ -146,10 +138,8 @@ func (v *Vault) write(name string, s *secret) error {
 		v.cache[name] = s
 		return nil
 	}
-	data, err := json.Marshal(s)
-	if err == nil {
-		err = os.MkdirAll(v.dir, 0o700)
-	}
+	data, _ := json.Marshal(s) // never fails
+	err := os.MkdirAll(v.dir, 0o700)
 	if err == nil {
 		err = durable.Write(v.file(name), data)
 	}
@@ -158,18 +148,6 @@ func (v *Vault) write(name string, s *secret) error {
 	}
 	v.cache[name] = s
 	return nil
-}
-
-// RefusedError means that a secret does not exist, or that it cannot be rotated (replaced by a new version).
-type RefusedError struct{ text string }
-
-func (e *RefusedError) Error() string { return e.text }
-
-// Kind implements [failure.Classified].
-func (e *RefusedError) Kind() failure.Kind { return failure.Usage }
-
-func newRefusedError(format string, args ...any) error {
-	return &RefusedError{fmt.Sprintf(format, args...)}
 }
 
 // Step is what Rotate has done in the rotation of a secret. A key ring is rotated in two steps, Added and Turned.
@@ -181,7 +159,7 @@ const (
 	Turned  Step = "turned"  // the newest key of the key ring is the active one now, which encrypts
 )
 
-// Rotate generates a secret again. For a key ring, it performs the next step of the ring's rotation. It returns a *RefusedError
+// Rotate generates a secret again. For a key ring, it performs the next step of the ring's rotation. It returns a usage error
 // for a secret that does not exist, and for a secret on which running nodes depend. Before it activates the new key of a ring, it
 // calls `known` with the SHA-256 of the ring's text. `known` returns an error if not all nodes have this text of the ring.
 func (v *Vault) Rotate(name string, known func(sum string) error) (Step, error) {
@@ -194,16 +172,16 @@ func (v *Vault) Rotate(name string, known func(sum string) error) (Step, error) 
 			return "", listErr
 		}
 		if len(names) == 0 {
-			return "", newRefusedError("there is no secret %s; none has been made yet", name)
+			return "", failure.NewUsage("there is no secret %s; none has been made yet", name)
 		}
-		return "", newRefusedError("there is no secret %s; there are %s", name, strings.Join(names, ", "))
+		return "", failure.NewUsage("there is no secret %s; there are %s", name, strings.Join(names, ", "))
 	}
 	if err != nil {
 		return "", err
 	}
 	switch s.Kind {
 	case "ca", "key-pair":
-		return "", newRefusedError("%s is of the kind %s: everything that it has signed would become invalid, and the nodes that trust it would not get the new one; for a cluster with new secrets, destroy this one", name, s.Kind)
+		return "", failure.NewUsage("%s is of the kind %s: everything that it has signed would become invalid, and the nodes that trust it would not get the new one; for a cluster with new secrets, destroy this one", name, s.Kind)
 	case "key-ring":
 		return v.rotateRing(name, s, known)
 	}

@@ -3,13 +3,10 @@ package runs
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -38,26 +35,23 @@ func ReadEvents(r io.Reader) (events []event.Event, damaged int, err error) {
 	}
 }
 
-// logPath returns the path of a node's log. It encodes the name of the node so that the path is always inside the
-// folder, and that two nodes never have the same path. It does not rely on the validation of names in the hive.
-func logPath(folder, node string) string {
-	var b strings.Builder
-	for i := range len(node) {
-		c := node[i]
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-', c == '.' && i > 0:
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "%%%02X", c)
+// Logs returns what each node printed during a run, by the name of the node. Each line begins with its time.
+func Logs(events []event.Event) map[string]string {
+	logs := map[string]*strings.Builder{}
+	for _, e := range events {
+		if e.Kind != event.NodeLog {
+			continue
+		}
+		if logs[e.Node] == nil {
+			logs[e.Node] = &strings.Builder{}
+		}
+		for line := range strings.SplitSeq(strings.TrimRight(event.Printable(e.Text), "\n"), "\n") {
+			fmt.Fprintf(logs[e.Node], "%s %s\n", e.Time.UTC().Format("2006-01-02T15:04:05.000Z"), line)
 		}
 	}
-	name := b.String()
-	if len(name) > 200 {
-		sum := sha256.Sum256([]byte(node))
-		name = name[:150] + "%" + hex.EncodeToString(sum[:8])
+	out := map[string]string{}
+	for node, log := range logs {
+		out[node] = log.String()
 	}
-	if name == "" {
-		name = "%"
-	}
-	return filepath.Join(folder, "nodes", name+".log")
+	return out
 }

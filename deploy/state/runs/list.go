@@ -38,25 +38,6 @@ func (s Summary) Took() (time.Duration, bool) {
 	return max(0, s.Ended.Sub(s.Started)-time.Duration(s.Answers*float64(time.Second))), true
 }
 
-// newRefError returns the error for a reference to a run, such as `last`. If among is empty, the reference matches no
-// run. Otherwise it matches all runs in among.
-func newRefError(ref string, among []string) error {
-	const list = "nixbench runs lists them"
-	switch {
-	case len(among) > 0:
-		return failure.WithHint(failure.NewUsage("%q may be any of the runs %s", ref, strings.Join(among, ", ")), list)
-	case ref == "last":
-		return failure.WithHint(failure.NewUsage("there are no runs yet"), "nixbench apply makes one")
-	}
-	return failure.WithHint(failure.NewUsage("there is no run %q", ref), list)
-}
-
-// While a run's folder is being removed or created, its name has one of these prefixes.
-const (
-	removedPrefix = ".gone-"
-	newPrefix     = ".new-"
-)
-
 // runRE matches the names of run folders. Folders with other names are neither listed nor pruned.
 var runRE = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z(-[a-z0-9-]+)?$`)
 
@@ -85,80 +66,70 @@ func compareNewest(a, b *Run) int {
 	return cmp.Or(strings.Compare(second(b), second(a)), b.Started.Compare(a.Started), strings.Compare(b.ID, a.ID))
 }
 
-// readRuns reads the records of all runs, the newest first. If the record of a run cannot be read, the Run has only an
-// ID, and errs contains the error for this ID.
-func readRuns(d state.Dir) (runs []*Run, errs map[string]error, err error) {
+// readRuns reads the records of all runs, the newest first. If the record of a run cannot be read, the status of the Run is
+// StatusDamaged.
+func readRuns(d state.Dir) (runs []*Run, err error) {
 	ids, err := runIDs(d)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	holder, err := d.Holder()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	errs = map[string]error{}
 	for _, id := range ids {
-		r, err := readRun(d, id, holder)
-		if err == nil && r.Status() == StatusKilled {
+		r := readRun(d, id, holder)
+		if r.Status() == StatusKilled {
 			// The run may have begun after the lock was checked. Check the lock again: the
 			// run's process now holds the lock, or has written the run's end, or was killed.
 			if holder, err = d.Holder(); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			r, err = readRun(d, id, holder)
+			r = readRun(d, id, holder)
 		}
-		if errors.Is(err, os.ErrNotExist) && !durable.Exists(runDir(d, id)) {
+		if errors.Is(r.err, os.ErrNotExist) && !durable.Exists(runDir(d, id)) {
 			continue // another process has removed the run
-		}
-		if err != nil {
-			errs[id] = err
-			r = &Run{ID: id, dir: d}
 		}
 		runs = append(runs, r)
 	}
 	slices.SortFunc(runs, compareNewest)
-	return runs, errs, nil
+	return runs, nil
 }
 
 // readRun reads the record of a run. holder is the process that holds the lock, or nil. The run is active if holder is its process.
-func readRun(d state.Dir, id string, holder *state.Holder) (*Run, error) {
+func readRun(d state.Dir, id string, holder *state.Holder) *Run {
 	file := filepath.Join(runDir(d, id), "run.json")
-	data, err := durable.Read(file, durable.ConfigSize)
-	if err != nil {
-		return nil, fmt.Errorf("run %s: %w", id, err)
-	}
 	r := &Run{}
-	if err := state.DecodeFile(file, data, version, r); err != nil {
-		return nil, err
+	data, err := durable.Read(file, durable.ConfigSize)
+	if err == nil {
+		err = state.DecodeFile(file, data, version, r)
 	}
-	if r.ID != id {
-		return nil, &state.FileError{File: file, Err: fmt.Errorf("it is the record of %q", r.ID)}
+	if err == nil && r.ID != id {
+		err = &state.FileError{File: file, Err: fmt.Errorf("it is the record of %q", r.ID)}
 	}
-	r.dir = d
-	r.running = r.Ended == nil && holder != nil && holder.Is(r.Holder)
-	return r, nil
+	if err != nil {
+		return &Run{ID: id, dir: d, err: fmt.Errorf("run %s: %w", id, err)}
+	}
+	r.dir, r.running = d, r.Ended == nil && holder != nil && holder.Is(r.Holder)
+	return r
 }
 
-// List returns a summary of each run, the newest first. If the record of a run cannot be read, the summary has the
-// status StatusDamaged, and its Error is the reason.
+// List returns a summary of each run, the newest first.
 func List(d state.Dir) ([]Summary, error) {
-	runs, errs, err := readRuns(d)
-	if err != nil {
-		return nil, err
-	}
+	runs, err := readRuns(d)
 	list := make([]Summary, len(runs))
 	for i, r := range runs {
 		list[i] = r.Summary()
-		if err := errs[r.ID]; err != nil {
-			list[i].Status, list[i].Error = StatusDamaged, err.Error()
-		}
 	}
-	return list, nil
+	return list, err
 }
 
 // Summary returns the run's summary for the list of runs.
 func (r *Run) Summary() Summary {
 	s := Summary{ID: r.ID, Command: r.Command, Status: r.Status(), Started: r.Started, Ended: r.Ended, Exit: r.Exit, Answers: r.Answers, Error: r.Error}
+	if r.err != nil {
+		s.Error = r.err.Error()
+	}
 	for _, n := range r.Nodes {
 		if s.Nodes == nil {
 			s.Nodes = map[state.Outcome]int{}
@@ -168,45 +139,37 @@ func (r *Run) Summary() Summary {
 	return s
 }
 
-// Recent returns the summaries of this run and of earlier runs of the same command, the newest first. It returns at
-// most as many as the argument most says.
-func (r *Run) Recent(most int) ([]Summary, error) {
-	runs, err := List(r.dir)
-	if err != nil {
-		return nil, err
-	}
-	runs = slices.DeleteFunc(runs, func(o Summary) bool { return o.Command != r.Command || o.Started.After(r.Started) })
-	return runs[:min(most, len(runs))], nil
-}
-
 // Open returns the run that ref refers to. ref is the identifier of a run, an unambiguous prefix
 // of an identifier, or `last`.
 func Open(d state.Dir, ref string) (*Run, error) {
-	runs, errs, err := readRuns(d)
+	runs, err := readRuns(d)
 	if err != nil {
 		return nil, err
 	}
-	var found []*Run
+	if len(runs) == 0 && ref == "last" {
+		return nil, failure.WithHint(failure.NewUsage("there are no runs yet"), "nixbench apply makes one")
+	}
+	var found []string
+	var run *Run
 	for _, r := range runs {
-		if r.ID == ref {
-			found = []*Run{r}
+		if r.ID == ref || ref == "last" {
+			found, run = nil, r
 			break
 		}
-		if ref == "last" && len(found) == 0 || ref != "" && strings.HasPrefix(r.ID, ref) {
-			found = append(found, r)
+		if ref != "" && strings.HasPrefix(r.ID, ref) {
+			found, run = append(found, r.ID), r
 		}
 	}
-	if len(found) != 1 {
-		var among []string
-		for _, r := range found {
-			among = append(among, r.ID)
-		}
-		return nil, newRefError(ref, among)
+	const list = "nixbench runs lists them"
+	switch {
+	case run == nil:
+		return nil, failure.WithHint(failure.NewUsage("there is no run %q", ref), list)
+	case len(found) > 1:
+		return nil, failure.WithHint(failure.NewUsage("%q may be any of the runs %s", ref, strings.Join(found, ", ")), list)
+	case run.err != nil:
+		return nil, run.err
 	}
-	if err := errs[found[0].ID]; err != nil {
-		return nil, err
-	}
-	return found[0], nil
+	return run, nil
 }
 
 // Keep is the number of runs that nixbench keeps.
@@ -223,7 +186,7 @@ func Prune(l *state.Lock, keep int) (removed []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	runs, _, err := readRuns(d)
+	runs, err := readRuns(d)
 	if err != nil {
 		return nil, err
 	}
@@ -233,29 +196,19 @@ func Prune(l *state.Lock, keep int) (removed []string, err error) {
 			continue
 		}
 		// Rename the folder before it is removed, so that a partly removed run is not reported as damaged.
-		if err := os.Rename(runDir(d, r.ID), runDir(d, removedPrefix+r.ID)); err != nil {
+		if err := os.Rename(runDir(d, r.ID), runDir(d, "."+r.ID)); err != nil {
 			return removed, &state.FolderError{Dir: d, Err: err}
 		}
 		removed = append(removed, r.ID)
 	}
-	return removed, removeUnfinished(d)
-}
-
-// removeUnfinished deletes the renamed folders of removed runs, and the folders of runs that were
-// being removed or created when nixbench was killed.
-func removeUnfinished(d state.Dir) error {
-	entries, err := os.ReadDir(runsDir(d))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return &state.FolderError{Dir: d, Err: err}
+	hidden, err := filepath.Glob(runDir(d, ".*")) // also the folders of runs that were created or removed when nixbench was killed
+	for _, folder := range hidden {
+		err = errors.Join(err, os.RemoveAll(folder))
 	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), removedPrefix) || strings.HasPrefix(e.Name(), newPrefix) {
-			if err := os.RemoveAll(runDir(d, e.Name())); err != nil {
-				return &state.FolderError{Dir: d, Err: err}
-			}
-		}
+	if err != nil {
+		err = &state.FolderError{Dir: d, Err: err}
 	}
-	return nil
+	return removed, err
 }
 
 // FormerNames returns the state folders that the hive may have had under former names of its cluster. These are the

@@ -35,7 +35,7 @@ func hold(d state.Dir) error {
 	if err != nil {
 		return err
 	}
-	rec, err := Record(l, Info{Args: []string{"apply"}, Hive: "hive.nix"})
+	rec, err := Record(l, Run{Args: []string{"apply"}, Hive: "hive.nix"})
 	if err != nil {
 		return err
 	}

@@ -4,13 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -26,7 +26,6 @@ type Run struct {
 	Hive      string             `json:"hive"`
 	Scheduler string             `json:"scheduler,omitempty"` // the scheduler that the hive or --set chose
 	Revision  string             `json:"revision,omitempty"`  // git revision of the hive
-	FlakeLock string             `json:"flakeLock,omitempty"` // hash of the hive's flake.lock
 	Nixbench  string             `json:"nixbench"`            // version of nixbench
 	Holder    state.Holder       `json:"holder"`              // the process of the run
 	Started   time.Time          `json:"started"`
@@ -38,6 +37,7 @@ type Run struct {
 
 	dir     state.Dir
 	running bool
+	err     error // why the record cannot be read; the other fields but ID and dir are then empty
 }
 
 // Status is the status of a run.
@@ -56,6 +56,8 @@ const (
 // process does not hold the lock.
 func (r *Run) Status() Status {
 	switch {
+	case r.err != nil:
+		return StatusDamaged
 	case r.running:
 		return StatusRunning
 	case r.Ended == nil || r.Exit == nil:
@@ -94,32 +96,17 @@ func (r *Run) Events() (events []event.Event, damaged int, err error) {
 	return events, damaged, nil
 }
 
-// Plan reads the run's plan. It returns nil if the run ended before it had written a plan.
-func (r *Run) Plan() (json.RawMessage, error) { return r.readFile("plan") }
-
-// Changes reads the recorded changes that the run made to the systems of its nodes. It returns nil if the run recorded no changes.
-func (r *Run) Changes() (json.RawMessage, error) { return r.readFile("changes") }
-
-// readFile reads the file NAME.json of the record. It returns nil if there is none.
-func (r *Run) readFile(name string) (json.RawMessage, error) {
-	data, err := durable.Read(filepath.Join(r.Folder(), name+".json"), durable.ConfigSize)
+// Changes reads the changes that the run made to the systems of its nodes. It returns nil if the run recorded no changes.
+func (r *Run) Changes() (groups []packages.Group, err error) {
+	data, err := durable.Read(filepath.Join(r.Folder(), "changes.json"), durable.ConfigSize)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("run %s: %w", r.ID, err)
+	if err == nil {
+		err = json.Unmarshal(data, &groups)
 	}
-	return data, nil
-}
-
-// LogFile returns the path of node's log.
-func (r *Run) LogFile(node string) string { return logPath(r.Folder(), node) }
-
-// NodeLog opens node's log.
-func (r *Run) NodeLog(node string) (io.ReadCloser, error) {
-	f, _, err := durable.Open(r.LogFile(node))
 	if err != nil {
-		return nil, fmt.Errorf("run %s: log of %s: %w", r.ID, node, err)
+		return nil, fmt.Errorf("run %s: changes.json: %w", r.ID, err)
 	}
-	return f, nil
+	return groups, nil
 }

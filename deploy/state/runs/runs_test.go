@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -47,7 +45,7 @@ func mustLock(t *testing.T, d state.Dir) *state.Lock {
 
 func record(t *testing.T, l *state.Lock) *Recorder {
 	t.Helper()
-	r, err := Record(l, Info{Args: []string{"apply", "--on", "web-*"}, Hive: "/hives/demo/hive.nix", Revision: "4ff984a", Nixbench: "0.2"})
+	r, err := Record(l, Run{Args: []string{"apply", "--on", "web-*"}, Hive: "/hives/demo/hive.nix", Revision: "4ff984a", Nixbench: "0.2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,14 +70,14 @@ func TestLogOfANodeIsLimited(t *testing.T) {
 	if err := r.End(0, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{r.LogFile("web-1"), filepath.Join(r.folder, "events.jsonl")} {
-		data, err := os.ReadFile(name)
-		if err != nil || len(data) > r.most+1<<16 || len(data) < r.most/2 || bytes.Contains(data, []byte{0x1b}) {
-			t.Errorf("%s: %d bytes, %v", name, len(data), err)
-		}
-		if strings.HasSuffix(name, "jsonl") && (!bytes.Contains(data, []byte("the end")) || !bytes.Contains(data, []byte("other"))) {
-			t.Error("events are missing")
-		}
+	data, err := os.ReadFile(filepath.Join(r.folder, "events.jsonl"))
+	if err != nil || len(data) > r.most+1<<16 || len(data) < r.most/2 || !bytes.Contains(data, []byte("the end")) {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+	events, _, err := ReadEvents(bytes.NewReader(data))
+	logs := Logs(events)
+	if err != nil || len(logs["web-1"]) < r.most/2 || strings.Contains(logs["web-1"], "\x1b") || !strings.HasSuffix(logs["web-2"], "Z other\n") {
+		t.Errorf("%d bytes, %q, %v", len(logs["web-1"]), logs["web-2"], err)
 	}
 }
 
@@ -131,16 +129,12 @@ func TestARunIsRecorded(t *testing.T) {
 	if err != nil || damaged != 0 || len(events) != 4 || events[1].Text != "starting\nthe units" || events[1].Time.IsZero() {
 		t.Error(events, damaged, err)
 	}
-	log, err := run.NodeLog("web-1")
-	if err != nil {
-		t.Fatal(err)
+	logs := Logs(events)
+	if !regexp.MustCompile(`^\S+T\S+Z starting\n\S+Z the units\n$`).MatchString(logs["web-1"]) || !strings.HasSuffix(logs["../../evil"], " boo\n") || len(logs) != 2 {
+		t.Errorf("%q", logs)
 	}
-	text, _ := io.ReadAll(log)
-	log.Close()
-	if !regexp.MustCompile(`^\S+T\S+Z starting\n\S+Z the units\n$`).Match(text) {
-		t.Errorf("%q", text)
-	}
-	if plan, err := run.Plan(); err != nil || !bytes.Contains(plan, []byte("(secret)")) || bytes.Contains(plan, []byte("swordfish")) {
+	plan, err := os.ReadFile(filepath.Join(run.Folder(), "plan.json"))
+	if err != nil || !bytes.Contains(plan, []byte("(secret)")) || bytes.Contains(plan, []byte("swordfish")) {
 		t.Errorf("%s %v", plan, err)
 	}
 	list, err := List(d)
@@ -148,9 +142,6 @@ func TestARunIsRecorded(t *testing.T) {
 		t.Error(list, err)
 	}
 	private(t, d)
-	if durable.Exists(filepath.Join(string(d), "runs", "evil.log")) || durable.Exists(filepath.Join(string(d), "evil.log")) {
-		t.Error("a log has left its folder")
-	}
 }
 
 // private checks that only the owner can read the files in the folder.
@@ -170,24 +161,6 @@ func private(t *testing.T, d state.Dir) {
 		return nil
 	}); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestLogNames(t *testing.T) {
-	seen := map[string]string{}
-	for _, node := range []string{"a", "a.b", "web-1", "", ".", "..", "../a", "/etc/passwd", "a/b", "a%2Fb", "a\x00b", "é", "%",
-		strings.Repeat("x", 300), strings.Repeat("x", 301)} {
-		f := logPath("/r", node)
-		if filepath.Dir(f) != "/r/nodes" || len(filepath.Base(f)) > 255 || strings.ContainsRune(f, 0) {
-			t.Errorf("%q: %s", node, f)
-		}
-		if other, taken := seen[f]; taken {
-			t.Errorf("%q and %q share %s", node, other, f)
-		}
-		seen[f] = node
-	}
-	if f := logPath("/r", "a.b"); f != "/r/nodes/a.b.log" {
-		t.Error(f)
 	}
 }
 
@@ -352,8 +325,7 @@ func TestPrune(t *testing.T) {
 		put(fmt.Sprintf("2001112%dT000000Z-apply", i))
 	}
 	put("mine")
-	put(newPrefix + "20011101T000000Z-apply")
-	put(removedPrefix + "20011101T000000Z-apply")
+	put(".20011101T000000Z-apply")
 	s, err := l.Store()
 	if err != nil {
 		t.Fatal(err)
@@ -480,12 +452,12 @@ func TestAThousandNodesSendEvents(t *testing.T) {
 	if err != nil || len(run.Nodes) != 1000 {
 		t.Fatal(err)
 	}
-	if events, damaged, err := run.Events(); len(events) != 22000 || damaged != 0 || err != nil {
+	events, damaged, err := run.Events()
+	if len(events) != 22000 || damaged != 0 || err != nil {
 		t.Error(len(events), damaged, err)
 	}
-	log, err := os.ReadFile(run.LogFile("node-500"))
-	if err != nil || bytes.Count(log, []byte("\n")) != 20 || !bytes.HasSuffix(log, []byte(" line 19\n")) {
-		t.Errorf("%s %v", log, err)
+	if log := Logs(events)["node-500"]; strings.Count(log, "\n") != 20 || !strings.HasSuffix(log, " line 19\n") {
+		t.Error(log)
 	}
 }
 
@@ -508,7 +480,7 @@ func FuzzReadEvents(f *testing.F) {
 // The time in which a run waits for answers is recorded, and does not count as time of the run.
 func TestAnswersOfARun(t *testing.T) {
 	d := folder(t)
-	r, err := Record(mustLock(t, d), Info{})
+	r, err := Record(mustLock(t, d), Run{})
 	if err != nil {
 		t.Fatal(err)
 	}

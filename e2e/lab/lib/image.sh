@@ -4,9 +4,8 @@
 cache_dir() { echo "${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/nixbench/lab"; }
 
 # recipes prints the folders with the recipes of the image. There are additional recipes for
-# machines that can be nodes of Kubernetes, SLURM or Flux clusters, for machines with cloud-init, and for those that boot a
-# real NixOS.
-recipes() { echo "guest${kubernetes:+ guest-kubernetes}${slurm:+ guest-slurm}${flux:+ guest-flux}${cloud_init:+ guest-cloud-init}${nixos:+ guest-nixos}"; }
+# machines that can be nodes of Kubernetes, SLURM or Flux clusters, and for those that boot a real NixOS.
+recipes() { echo "guest${kubernetes:+ guest-kubernetes}${slurm:+ guest-slurm}${flux:+ guest-flux}${nixos:+ guest-nixos}"; }
 
 # image_key prints a hash of everything that the image depends on.
 image_key() {

@@ -7,40 +7,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// printable passes all text that a renderer shows through [event.Printable]. So a text from elsewhere (a node, a log, the name of
-// a store path) cannot control the terminal. Colours and cursor movements of the renderer itself are not affected.
-type printable struct{ renderer }
-
-func (p printable) showEvent(e event.Event) { p.renderer.showEvent(printableEvent(e)) }
-
-func (p printable) showWaits(late []event.Event) {
-	for i := range late {
-		late[i] = printableEvent(late[i])
-	}
-	p.renderer.showWaits(late)
-}
-
-func (p printable) showOutput(node, line string) {
-	p.renderer.showOutput(clean(node), clean(line))
-}
-
-func (p printable) showResult(value any, human func(io.Writer)) {
-	p.renderer.showResult(value, func(w io.Writer) { human(Printable(w)) })
-}
-
-func (p printable) showProblems(code int, problems []Problem) {
-	var out []Problem
-	for _, q := range problems {
-		out = append(out, Problem{clean(q.Where), clean(q.Message), clean(q.Hint)})
-	}
-	p.renderer.showProblems(code, out)
-}
-
-func printableEvent(e event.Event) event.Event {
-	e.Node, e.Path, e.Level, e.Text = clean(e.Node), clean(e.Path), clean(e.Level), clean(e.Text)
-	return e
-}
-
 // maxText is the maximum size of one text of an event, in bytes. Only a program that prints without an end causes a longer text.
 const maxText = 1 << 20
 

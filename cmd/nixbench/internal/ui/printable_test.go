@@ -7,7 +7,6 @@ import (
 	"io"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,13 +27,7 @@ func TestNothingIsInterpreted(t *testing.T) {
 			o.JSON = true
 			return New(o)
 		},
-		"terminal": func(o Options) *View {
-			var mu sync.Mutex
-			v := New(o)
-			v.live = newTTY(o, &mu)
-			v.r = printable{v.live}
-			return v
-		},
+		"terminal": func(o Options) *View { return newView(o, true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
@@ -45,8 +38,9 @@ func TestNothingIsInterpreted(t *testing.T) {
 					v.Event(event.Event{Time: at, Since: at, Kind: kind, Phase: event.Survey, Node: bad, Path: "/nix/store/abc-" + bad, Level: bad, Text: bad, Units: []string{bad}, Failed: failed, Done: 1, Total: 2})
 				}
 			}
+			v.Event(event.Event{Kind: event.Waiting, Node: bad, Text: bad, Time: at, Since: at})
 			v.mu.Lock()
-			v.r.showWaits([]event.Event{{Kind: event.Waiting, Node: bad, Text: bad, Time: at, Since: at}})
+			v.report(v.progress.open, at)
 			v.mu.Unlock()
 			v.Output(bad, bad)
 			v.Pause(func() { fmt.Fprintln(v.Stderr(), bad) })

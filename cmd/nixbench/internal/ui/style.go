@@ -10,6 +10,18 @@ func terminalStyle(when string) style {
 	return style{colour: when == "always" || when != "never" && os.Getenv("NO_COLOR") == "", marks: true}
 }
 
+// mark returns the mark of a result on a terminal. A log has words such as "failed" in its place, because users search a log for
+// words.
+func (s style) mark(failed bool) string {
+	switch {
+	case !s.marks:
+		return ""
+	case failed:
+		return s.bad("✗") + " "
+	}
+	return s.good("✓") + " "
+}
+
 func (s style) colourText(code, text string) string {
 	if !s.colour {
 		return text

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -8,11 +9,32 @@ import (
 	"unicode/utf8"
 )
 
+// Column is a column of a table that has a row for each value of type T.
+type Column[T any] struct {
+	Title    string
+	Format   func(T) string // the text of the cell; an empty text is shown as "-"
+	Optional bool           // the table has the column only if a row has a text in it
+}
+
+// Rows returns the rows of a table, the first of which has the titles.
+func Rows[T any](columns []Column[T], values []T) []Row {
+	rows := make([]Row, len(values)+1)
+	for _, c := range columns {
+		if c.Optional && !slices.ContainsFunc(values, func(v T) bool { return c.Format(v) != "" }) {
+			continue
+		}
+		rows[0] = append(rows[0], c.Title)
+		for i, v := range values {
+			rows[i+1] = append(rows[i+1], cmp.Or(c.Format(v), "-"))
+		}
+	}
+	return rows
+}
+
 // Table writes rows in columns. The first row is the header. If the table is wider than the terminal, Table
 //
-//  1. leaves out the columns whose titles are in leaveOut, in this order, as far as this is necessary and enough,
-//  2. or wraps the last column under itself,
-//  3. or writes the last columns of each row below it, with their titles.
+//  1. leaves out the columns whose titles are in leaveOut, in this order, until the table fits,
+//  2. then writes the last columns of each row below it, with their titles.
 //
 // It returns the titles of the columns that it left out.
 func Table(w io.Writer, rows []Row, leaveOut ...string) (left []string) {
@@ -21,8 +43,16 @@ func Table(w io.Writer, rows []Row, leaveOut ...string) (left []string) {
 	}
 	rows = printableRows(rows)
 	width := Columns(w)
-	if reduced, titles := dropColumns(rows, leaveOut, width); fits(reduced, width) {
-		rows, left = reduced, titles
+	for _, title := range leaveOut {
+		if fits(rows, width) {
+			break
+		}
+		if at := slices.Index(rows[0], title); at >= 0 {
+			left = append(left, title)
+			for i := range rows {
+				rows[i] = slices.Delete(rows[i], at, at+1)
+			}
+		}
 	}
 	writeColumns(w, rows, rows[0], width)
 	return left
@@ -58,99 +88,33 @@ func tableWidth(widths []int) int {
 // fits reports whether the rows fit into a terminal of this width. A width of 0 is no limit.
 func fits(rows []Row, width int) bool { return width == 0 || tableWidth(columnWidths(rows)) <= width }
 
-// dropColumns leaves out columns until the other columns fit into width. leaveOut are the titles of the columns to leave out, in
-// this order. Then it adds those of them again for which there is room. It returns the rows, and the titles of the columns left
-// out, in the order of the table.
-func dropColumns(rows []Row, leaveOut []string, width int) ([]Row, []string) {
-	dropped := map[string]bool{}
-	kept := func() []Row {
-		out := make([]Row, len(rows))
-		for i, r := range rows {
-			for j, cell := range r {
-				if j >= len(rows[0]) || !dropped[rows[0][j]] {
-					out[i] = append(out[i], cell)
-				}
-			}
-		}
-		return out
-	}
-	for _, title := range leaveOut {
-		if fits(kept(), width) {
-			break
-		}
-		dropped[title] = true
-	}
-	for _, title := range slices.Backward(leaveOut) {
-		if dropped[title] {
-			if dropped[title] = false; !fits(kept(), width) {
-				dropped[title] = true
-			}
-		}
-	}
-	var titles []string
-	for _, title := range rows[0] {
-		if dropped[title] {
-			titles = append(titles, title)
-		}
-	}
-	return kept(), titles
-}
-
-// wrapRoom is the minimum width of a last column whose texts are wrapped into several lines.
-const wrapRoom = 30
-
 // writeColumns writes rows in columns, so that they fit into width; 0: there is no limit. header is the first row, or nil.
 func writeColumns(w io.Writer, rows []Row, header Row, width int) {
 	widths := columnWidths(rows)
-	if width == 0 || tableWidth(widths) <= width {
-		for _, r := range rows {
-			fmt.Fprintln(w, joinCells(r, widths))
-		}
-		return
-	}
-	last := len(widths) - 1
-	begin := tableWidth(widths[:last])
-	if last > 0 {
-		begin += columnGap
-	}
-	if room := width - begin; room >= longestWord(rows, last) && room >= min(widths[last]/2, wrapRoom) {
-		for _, r := range rows {
-			prefix, words := joinCells(r, widths), []string(nil)
-			if len(r) > last {
-				prefix, words = padRight(joinCells(r[:last], widths), begin), strings.Split(r[last], " ")
-			}
-			fmt.Fprintln(w, strings.TrimRight(fill(prefix, words, " ", strings.Repeat(" ", begin), width), " "))
-		}
-		return
-	}
-	columns := 1 // of the row itself
-	for columns < len(widths) && tableWidth(widths[:columns+1]) <= width {
-		columns++
+	columns := len(widths) // of the row itself
+	for columns > 1 && width > 0 && tableWidth(widths[:columns]) > width {
+		columns--
 	}
 	for i, r := range rows {
 		fmt.Fprintln(w, joinCells(r[:min(columns, len(r))], widths))
 		if i == 0 && header != nil {
 			continue
 		}
-		if parts := labelCells(r, header, columns); len(parts) > 0 {
+		var parts []string // the other cells, each as "TITLE value", in several lines if it is too long
+		for j := columns; j < len(r); j++ {
+			if r[j] == "" || r[j] == "-" {
+				continue
+			}
+			text := r[j]
+			if j < len(header) {
+				text = strings.TrimLeft(header[j]+" "+text, " ")
+			}
+			parts = append(parts, fill("", strings.Split(text, " "), " ", "    ", width-4))
+		}
+		if len(parts) > 0 {
 			fmt.Fprintln(w, fill("    ", parts, "  ", "    ", width))
 		}
 	}
-}
-
-// labelCells returns the cells of row r, from column begin on, each as "TITLE value". It leaves out empty cells.
-func labelCells(r, header Row, begin int) (parts []string) {
-	for j := begin; j < len(r); j++ {
-		if r[j] == "" || r[j] == "-" {
-			continue
-		}
-		title := ""
-		if j < len(header) {
-			title = header[j] + " "
-		}
-		parts = append(parts, strings.TrimLeft(title+r[j], " "))
-	}
-	return parts
 }
 
 func joinCells(r Row, widths []int) string {
@@ -159,16 +123,4 @@ func joinCells(r Row, widths []int) string {
 		b.WriteString(padRight(cell, widths[i]+columnGap))
 	}
 	return strings.TrimRight(b.String(), " ")
-}
-
-func longestWord(rows []Row, column int) int {
-	longest := 0
-	for _, r := range rows {
-		if len(r) > column {
-			for _, word := range strings.Fields(r[column]) {
-				longest = max(longest, utf8.RuneCountInString(word))
-			}
-		}
-	}
-	return longest
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -146,20 +145,16 @@ func screen(written string) (scrolled []string, live string) {
 func TestTerminal(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	var out, err strings.Builder
-	var mu sync.Mutex
-	tt := newTTY(Options{Out: &out, Err: &err}, &mu)
-	v := &View{r: tt, out: &errorWriter{Writer: &out}, stop: make(chan struct{})}
-	tt.size = func() (int, int) { return 60, 10 }
-	mu.Lock() // no ticks, so that the test decides when to draw
-	defer mu.Unlock()
+	v := newView(Options{Out: &out, Err: &err}, true)
+	v.live.size = func() (int, int) { return 60, 10 }
 	played := 0
 	play(func(e event.Event) {
 		v.Event(e)
 		if played++; e.Kind == event.Progress {
 			for i := range 9 {
-				v.Event(event.Event{Kind: event.BuildStart, Path: fmt.Sprintf("/nix/store/abc-package-%d.drv", i)})
+				v.Event(event.Event{Kind: event.BuildStart, Phase: event.Build, Path: fmt.Sprintf("/nix/store/abc-package-%d.drv", i)})
 			}
-			tt.draw()
+			v.live.draw(&v.progress)
 			_, live := screen(err.String())
 			if n := len([]rune(live)); n > 59 || !strings.Contains(live, "build     2 of 14 · linux-6.12 · package-0") || !strings.Contains(live, "…") {
 				t.Errorf("%d columns: %q", n, live)
@@ -173,7 +168,7 @@ func TestTerminal(t *testing.T) {
 		t.Errorf("%q is left on the screen", live)
 	}
 	want := []string{
-		"hive /h/hive.nix",
+		"hive      /h/hive.nix",
 		"✓ survey    3 nodes in 2 units                    1.5s",
 		"warning: a is old",
 		"  and grey",
@@ -195,19 +190,16 @@ func TestTerminal(t *testing.T) {
 func TestTerminalShowsAllPhases(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	var out, err strings.Builder
-	var mu sync.Mutex
-	tt := newTTY(Options{Out: &out, Err: &err}, &mu)
-	mu.Lock() // no ticks
-	defer mu.Unlock()
-	defer tt.close()
+	v := newView(Options{Out: &out, Err: &err}, true)
+	defer v.Close()
 	for _, phase := range []event.Phase{event.Image, event.Provision, event.Deploy} {
-		tt.showEvent(event.Event{Kind: event.PhaseStart, Phase: phase, Total: 3})
+		v.Event(event.Event{Kind: event.PhaseStart, Phase: phase, Total: 3})
 	}
-	tt.draw()
+	v.live.draw(&v.progress)
 	if _, live := screen(err.String()); !strings.Contains(live, "deploy    0 of 3 · image · provision") {
 		t.Errorf("%q", live)
 	}
-	tt.showEvent(event.Event{Kind: event.PhaseEnd, Phase: event.Image})
+	v.Event(event.Event{Kind: event.PhaseEnd, Phase: event.Image})
 	if _, live := screen(err.String()); strings.Contains(live, "image") {
 		t.Errorf("%q", live)
 	}
@@ -217,11 +209,8 @@ func TestTerminalShowsAllPhases(t *testing.T) {
 func TestTerminalShowsEarlyBuildsAndCopies(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	var out, err strings.Builder
-	var mu sync.Mutex
-	tt := newTTY(Options{Out: &out, Err: &err}, &mu)
-	mu.Lock() // no ticks
-	defer mu.Unlock()
-	defer tt.close()
+	v := newView(Options{Out: &out, Err: &err}, true)
+	defer v.Close()
 	for _, step := range []struct {
 		event event.Event
 		live  string // the live lines contain this text
@@ -238,9 +227,9 @@ func TestTerminalShowsEarlyBuildsAndCopies(t *testing.T) {
 		{event.Event{Kind: event.NodeStart, Phase: event.Activate, Node: "web-1", Text: "switch"}, "web-1 activate  switch"},
 	} {
 		step.event.Time = time.Now()
-		tt.showEvent(step.event)
+		v.Event(step.event)
 		err.Reset()
-		tt.draw()
+		v.live.draw(&v.progress)
 		if got := err.String(); !strings.Contains(got, step.live) || strings.Contains(got, "web-1") != strings.Contains(step.live, "web-1") && step.event.Kind != event.PhaseEnd {
 			t.Errorf("%s %s: %q", step.event.Phase, step.event.Kind, got)
 		}
@@ -303,17 +292,15 @@ func TestResultsFitTheTerminal(t *testing.T) {
 func TestRaw(t *testing.T) {
 	for _, terminal := range []bool{false, true} {
 		var out, errs bytes.Buffer
-		v := New(Options{Out: &out, Err: &errs})
-		if terminal {
-			v.r = newTTY(Options{Out: &out, Err: &errs}, &v.mu)
-		}
+		v := newView(Options{Out: &out, Err: &errs}, terminal)
+		go v.updateUntilClosed()
 		v.Event(event.Event{Kind: event.PhaseStart, Phase: event.Connect, Time: time.Now()})
 		stdout, stderr := v.Raw()
 		stdout.Write([]byte("\x00a"))
 		errs.Reset()
 		stderr.Write([]byte("prompt "))
 		v.Event(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: "a", Time: time.Now()})
-		time.Sleep(3 * redraw)
+		time.Sleep(3 * updateInterval)
 		v.mu.Lock()
 		if out.String() != "\x00a" || errs.String() != "prompt " {
 			t.Errorf("terminal %v: %q, %q", terminal, &out, &errs)

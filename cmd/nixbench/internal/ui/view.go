@@ -1,6 +1,12 @@
+// Package ui shows the events, results and errors of nixbench in one of three forms: a stream of
+// JSON objects with --json, otherwise live lines if stderr is a terminal, otherwise plain lines.
+// Progress is written to stderr and results to stdout, so that results can be piped. With --json,
+// progress and results are written to stdout. Other packages send events and do not print.
 package ui
 
 import (
+	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -27,28 +33,20 @@ type Problem struct {
 }
 
 // Row is a line of a table.
-type Row []string
+type Row = []string
 
-// renderer writes one of the three forms of output: JSON, live lines or plain lines. The view calls one method at a time.
-type renderer interface {
-	showEvent(event.Event)
-	showWaits([]event.Event) // activities without output, to be reported again
-	showOutput(node, line string)
-	prepareRaw() // called before raw output is written
-	showResult(value any, human func(io.Writer))
-	showProblems(code int, problems []Problem)
-	close()
-}
-
-// View shows events, results and problems. It is safe for concurrent use.
+// View shows events, results and problems. It is safe for concurrent use. All text of others (of nodes, logs, the names of store
+// paths) passes through [event.Printable], so that it cannot control the terminal.
 type View struct {
-	mu    sync.Mutex
-	r     renderer
-	live  *tty // the renderer, if it shows live lines
-	out   *errorWriter
-	err   io.Writer
-	watch watch
-	stop  chan struct{}
+	mu       sync.Mutex
+	out      *errorWriter
+	err      io.Writer
+	json     *json.Encoder // writes one JSON object per line, the last of which is a result or an error; nil: the view writes text
+	verbose  bool
+	style    style
+	live     *live // nil: no live lines
+	progress progress
+	stop     chan struct{}
 }
 
 // errorWriter writes to Writer, and keeps the first error of a write in err.
@@ -71,27 +69,34 @@ func (c *errorWriter) Columns() int { return Columns(c.Writer) }
 // New returns a view: JSON if o.JSON is set, otherwise live lines if o.Err is a terminal, otherwise
 // plain lines.
 func New(o Options) *View {
-	v := &View{out: &errorWriter{Writer: o.Out}, err: o.Err, watch: watch{verbose: o.Verbose && !o.JSON}, stop: make(chan struct{})}
-	o.Out = v.out
-	switch {
-	case o.JSON:
-		v.r = newJSON(Printable(o.Out))
-	case isTerminal(o.Err) && os.Getenv("TERM") != "dumb":
-		v.live = newTTY(o, &v.mu)
-		v.r = printable{v.live}
-	default:
-		v.r = printable{&plain{out: o.Out, err: o.Err, verbose: o.Verbose, style: style{colour: o.Color == "always"}}}
-	}
-	go v.reportUntilClosed()
+	f, _ := o.Err.(*os.File)
+	v := newView(o, !o.JSON && f != nil && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb")
+	go v.updateUntilClosed()
 	return v
 }
 
-// watchInterval is the interval at which the view checks for activities without output.
-const watchInterval = 250 * time.Millisecond
+func newView(o Options, onTerminal bool) *View {
+	verbose := o.Verbose && !o.JSON
+	v := &View{out: &errorWriter{Writer: o.Out}, err: o.Err, verbose: verbose, progress: progress{verbose: verbose}, stop: make(chan struct{})}
+	switch {
+	case o.JSON:
+		v.json = json.NewEncoder(Printable(v.out))
+		v.json.SetEscapeHTML(false)
+	case onTerminal:
+		v.live, v.style = newLive(o.Err), terminalStyle(o.Color)
+	default:
+		v.style.colour = o.Color == "always"
+	}
+	return v
+}
 
-// reportUntilClosed periodically reports activities without output, until the view is closed.
-func (v *View) reportUntilClosed() {
-	ticker := time.NewTicker(watchInterval)
+// updateInterval is the interval at which the view draws the live lines, or checks for activities without output.
+const updateInterval = 100 * time.Millisecond
+
+// updateUntilClosed draws the live lines again and again, so that the displayed durations increase. Without live lines, it reports
+// activities without output.
+func (v *View) updateUntilClosed() {
+	ticker := time.NewTicker(updateInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -99,11 +104,33 @@ func (v *View) reportUntilClosed() {
 			return
 		case now := <-ticker.C:
 			v.mu.Lock()
-			if late := v.watch.takeDue(now); len(late) > 0 {
-				v.r.showWaits(late)
+			if v.live != nil {
+				v.live.draw(&v.progress)
+			} else if due := v.progress.takeDue(now); len(due) > 0 {
+				v.report(due, now)
 			}
 			v.mu.Unlock()
 		}
+	}
+}
+
+// maxReports is the maximum number of lines about activities that are written at the same time. Every node may have a wait.
+const maxReports = 5
+
+// report writes about activities without output.
+func (v *View) report(due []*activity, now time.Time) {
+	for i, a := range due {
+		if v.json != nil {
+			e := a.Event
+			e.Kind, e.Time = event.Waiting, now
+			_ = v.json.Encode(e)
+			continue
+		}
+		if i == maxReports-1 && len(due) > maxReports {
+			fmt.Fprintf(v.err, "%-9s … and %d more\n", "waiting", len(due)-i)
+			return
+		}
+		fmt.Fprintf(v.err, "%-9s %s\n", "waiting", formatWait(a, now))
 	}
 }
 
@@ -111,42 +138,67 @@ func (v *View) reportUntilClosed() {
 func (v *View) Event(e event.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.watch.applyEvent(e)
-	v.r.showEvent(e)
+	if v.json != nil {
+		v.progress.apply(e)
+		_ = v.json.Encode(e)
+		return
+	}
+	e.Node, e.Path, e.Level, e.Text = clean(e.Node), clean(e.Path), clean(e.Level), clean(e.Text)
+	began := v.progress.apply(e)
+	if line := v.formatEvent(e, began); line != "" {
+		v.print(func() { fmt.Fprintln(v.err, line) })
+	}
+}
+
+// print calls f, which writes lines of text. The live lines are erased before, and drawn again below.
+func (v *View) print(f func()) {
+	v.live.clear()
+	f()
+	v.live.draw(&v.progress)
 }
 
 // Result shows the result of a command. With --json it writes value. Otherwise it calls human, which writes the result as text.
 func (v *View) Result(value any, human func(io.Writer)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.watch.open = nil
-	v.r.showResult(value, human)
+	v.progress.open = nil
+	if v.json == nil {
+		v.print(func() { human(Printable(v.out)) })
+		return
+	}
+	_ = v.json.Encode(struct {
+		Time   time.Time `json:"time"`
+		Kind   string    `json:"event"`
+		Result any       `json:"result"`
+	}{time.Now(), "result", value})
 }
 
 // Problems shows the errors of a command. With --json it also writes the exit code.
 func (v *View) Problems(code int, problems []Problem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.watch.open = nil
-	v.r.showProblems(code, problems)
+	v.progress.open = nil
+	if v.json == nil {
+		v.print(func() { writeProblems(v.err, v.style, problems) })
+		return
+	}
+	_ = v.json.Encode(struct {
+		Time     time.Time `json:"time"`
+		Kind     string    `json:"event"`
+		Code     int       `json:"code"`
+		Problems []Problem `json:"problems"`
+	}{time.Now(), "error", code, problems})
 }
 
 // Stderr returns the writer for progress and questions. Write to it only within [View.Pause].
 func (v *View) Stderr() io.Writer { return Printable(v.err) }
-
-// ClearScreen erases the screen, if results are written to a terminal.
-func (v *View) ClearScreen() {
-	v.Pause(func() { io.WriteString(v.out, "\x1b[H\x1b[J") })
-}
 
 // Pause removes the live lines and runs f, which may ask the user a question. Until f returns, the
 // view writes nothing.
 func (v *View) Pause(f func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.live != nil {
-		v.live.clear()
-	}
+	v.live.clear()
 	f()
 }
 
@@ -154,7 +206,11 @@ func (v *View) Pause(f func()) {
 func (v *View) Output(node, line string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.r.showOutput(node, line)
+	if v.json != nil {
+		_ = v.json.Encode(event.Event{Time: time.Now(), Kind: event.NodeLog, Node: node, Text: line})
+		return
+	}
+	v.print(func() { fmt.Fprintf(v.out, "%s %s\n", v.style.bold(clean(node))+v.style.faint(" |"), clean(line)) })
 }
 
 // Raw returns writers for the stdout and stderr of a program. They write everything unchanged, so that the program can control the
@@ -173,7 +229,7 @@ type rawWriter struct {
 func (r rawWriter) Write(p []byte) (int, error) {
 	r.view.mu.Lock()
 	defer r.view.mu.Unlock()
-	r.view.r.prepareRaw()
+	r.view.live.stop() // a live line would overwrite an incomplete line of the output
 	return r.w.Write(p)
 }
 
@@ -194,14 +250,10 @@ func (v *View) Close() error {
 	default:
 		close(v.stop)
 	}
-	v.r.close()
+	v.progress.open = nil
+	v.live.stop()
 	if v.out.err != nil {
 		writeProblems(v.err, style{}, []Problem{{Message: v.out.err.Error()}})
 	}
 	return v.out.err
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -42,17 +42,6 @@ NODE      SIZE     STATE    NOTE
 worker-1  1.0 GiB  running  the first of three words
 worker-2  -        off      -
 `, []string{"ROLE"}},
-		"columns for which there is room are kept": {51, []string{"ROLE", "STATE"}, `
-NODE      ROLE    SIZE     NOTE
-worker-1  worker  1.0 GiB  the first of three words
-worker-2  -       -        -
-`, []string{"STATE"}},
-		"the last column is wrapped": {50, nil, `
-NODE      ROLE    SIZE     STATE    NOTE
-worker-1  worker  1.0 GiB  running  the first of
-                                    three words
-worker-2  -       -        off      -
-`, nil},
 		"columns below the row": {40, nil, `
 NODE      ROLE    SIZE     STATE
 worker-1  worker  1.0 GiB  running

@@ -4,6 +4,7 @@ package daemontest
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"io"
 	"math"
@@ -11,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/closure/daemon"
-	"github.com/nixbench/nixbench/deploy/closure/daemon/wire"
 )
 
 // Store is a store in memory. Its fields also determine how the daemon of the store behaves. Set the fields before the first connection.
@@ -27,7 +27,7 @@ type Store struct {
 	// io.EOF ends the connection.
 	Adding func(path string) error
 
-	mu    sync.Mutex
+	mu    sync.Mutex // held while an operation changes or reads the fields below
 	valid map[string]bool
 	nars  map[string][]byte
 	asked map[uint64]int
@@ -37,11 +37,7 @@ type Store struct {
 
 // SetValid makes paths valid. It reports whether one of the paths was not valid before.
 func (s *Store) SetValid(paths ...string) (changed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.valid == nil {
-		s.valid = map[string]bool{}
-	}
+	defer s.lock()()
 	for _, p := range paths {
 		changed = changed || !s.valid[p]
 		s.valid[p] = true
@@ -50,37 +46,35 @@ func (s *Store) SetValid(paths ...string) (changed bool) {
 }
 
 // Added returns the paths that clients have added, in order.
-func (s *Store) Added() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.added)
-}
+func (s *Store) Added() []string { return read(s, func() []string { return slices.Clone(s.added) }) }
 
 // Roots returns the temporary and indirect roots that clients have added, in order.
-func (s *Store) Roots() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.roots)
-}
+func (s *Store) Roots() []string { return read(s, func() []string { return slices.Clone(s.roots) }) }
 
 // NAR returns the NAR of an added path.
-func (s *Store) NAR(path string) []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.nars[path]
-}
+func (s *Store) NAR(path string) []byte { return read(s, func() []byte { return s.nars[path] }) }
 
 // Asked returns how often an operation was requested.
-func (s *Store) Asked(op uint64) int {
+func (s *Store) Asked(op uint64) int { return read(s, func() int { return s.asked[op] }) }
+
+func read[T any](s *Store, get func() T) T {
+	defer s.lock()()
+	return get()
+}
+
+// lock locks the store, and returns the function that unlocks it.
+func (s *Store) lock() (unlock func()) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.asked[op]
+	if s.valid == nil {
+		s.valid, s.nars, s.asked = map[string]bool{}, map[string][]byte{}, map[uint64]int{}
+	}
+	return s.mu.Unlock
 }
 
 // session serves one connection. After the first error, it reads only zero values, and ends.
 type session struct {
 	*Store
-	wire.Decoder
+	daemon.Decoder
 	out *bufio.Writer
 }
 
@@ -96,12 +90,9 @@ func (s *Store) ServeStdio(stdin io.Reader, stdout io.Writer) {
 // Serve serves one connection until it ends.
 func (s *Store) Serve(conn io.ReadWriteCloser) {
 	defer conn.Close()
-	c := &session{s, wire.Decoder{Reader: bufio.NewReader(conn), Left: math.MaxInt64}, bufio.NewWriter(conn)}
+	c := &session{s, daemon.Decoder{Reader: bufio.NewReader(conn), Left: math.MaxInt64}, bufio.NewWriter(conn)}
 	c.GetInt()
-	version := s.Version
-	if version == 0 {
-		version = 1<<8 | 35
-	}
+	version := cmp.Or(s.Version, 1<<8|35)
 	c.put(uint64(0x6478696f), version)
 	_ = c.out.Flush()
 	version = min(version, c.GetInt())
@@ -122,29 +113,17 @@ func (s *Store) Serve(conn io.ReadWriteCloser) {
 }
 
 func (c *session) serve(op uint64) {
-	c.mu.Lock()
-	if c.asked == nil {
-		c.asked = map[uint64]int{}
-	}
+	unlock := c.lock()
 	c.asked[op]++
-	c.mu.Unlock()
+	unlock()
 	switch op {
 	case 11, 12:
 		path := c.GetString()
-		c.mu.Lock()
+		unlock := c.lock()
 		c.roots = append(c.roots, path)
-		c.mu.Unlock()
+		unlock()
 		c.done()
 		c.put(uint64(1))
-	case 19:
-		for range 12 {
-			c.GetInt()
-		}
-		for range c.GetInt() {
-			c.GetString()
-			c.GetString()
-		}
-		c.done()
 	case 26:
 		c.queryPathInfo(c.GetString())
 	case 31:
@@ -153,8 +132,7 @@ func (c *session) serve(op uint64) {
 			c.substitute(paths)
 		}
 		c.done()
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		defer c.lock()()
 		c.put(slices.DeleteFunc(paths, func(p string) bool { return !c.valid[p] && !c.AllValid }))
 	case 39:
 		c.addToStore()
@@ -171,11 +149,7 @@ func (c *session) queryPathInfo(path string) {
 		return
 	}
 	info := c.Infos[i]
-	c.put(uint64(1), info.Deriver, info.NarHash)
-	c.put(info.References)
-	c.put(info.RegistrationTime, info.NarSize, uint64(1))
-	c.put(info.Signatures)
-	c.put(info.CA)
+	c.put(uint64(1), info.Deriver, info.NarHash, info.References, info.RegistrationTime, info.NarSize, uint64(1), info.Signatures, info.CA)
 }
 
 func (c *session) substitute(paths []string) {
@@ -212,8 +186,7 @@ func (c *session) addToStore() {
 		}
 		nar = append(nar, chunk...)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.lock()()
 	switch {
 	case errors.Is(err, io.EOF) || c.Err != nil:
 		c.Err = io.EOF
@@ -226,12 +199,6 @@ func (c *session) addToStore() {
 	case slices.ContainsFunc(refs, func(r string) bool { return r != path && !c.valid[r] }):
 		c.fail("a reference of " + path + " is not valid")
 	default:
-		if c.nars == nil {
-			c.nars = map[string][]byte{}
-		}
-		if c.valid == nil {
-			c.valid = map[string]bool{}
-		}
 		c.valid[path], c.nars[path], c.added = true, nar, append(c.added, path)
 		c.done()
 	}
@@ -246,4 +213,4 @@ func (c *session) fail(text string) {
 	c.put(uint64(0x63787470), "Error", uint64(0), "Error", text, uint64(0), uint64(0))
 }
 
-func (c *session) put(values ...any) { wire.Put(c.out, values...) }
+func (c *session) put(values ...any) { daemon.Put(c.out, values...) }

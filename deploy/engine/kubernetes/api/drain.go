@@ -14,6 +14,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -74,13 +75,13 @@ func (d Drainer) Drain(ctx context.Context, names []string, o engine.DrainOption
 		return nil
 	}
 	if err != nil {
-		return &engine.DrainError{Node: names[0], Err: Shorten(ctx, err)}
+		return engine.NewDrainError(names[0], Shorten(ctx, err))
 	}
 	marks := map[string]string{} // of the cordoned nodes
 	undo := func(node string, err error) error {
 		var blocked *engine.BlockedError
 		if !errors.As(err, &blocked) { // a BlockedError already names the node
-			err = &engine.DrainError{Node: node, Err: err}
+			err = engine.NewDrainError(node, err)
 		}
 		return d.undoDrain(ctx, marks, err)
 	}
@@ -170,16 +171,19 @@ func (d Drainer) undoDrain(ctx context.Context, marks map[string]string, err err
 			continue
 		}
 		errs = append(errs, failure.On(name, fmt.Errorf("uncordon: %w; the node may still be cordoned: the next run uncordons it, or kubectl uncordon %s", Shorten(ctx, undo), name)))
-		var stuck *DrainTimeoutError
-		if errors.As(err, &stuck) {
-			stuck.Cordoned = true
-		}
 	}
-	return errors.Join(errs...)
+	if !errors.Is(err, errPodsRemain) {
+		return errors.Join(errs...)
+	}
+	hint := "run it again when the pods can be evicted; --no-drain changes the node without a drain"
+	if len(errs) == 1 {
+		hint = "the node is uncordoned again; " + hint
+	}
+	return failure.WithHint(errors.Join(errs...), hint)
 }
 
-// evictPods evicts the pods of a cordoned node. It runs kubectl drain repeatedly until no pod is left, and returns a
-// DrainTimeoutError after drainTimeout. For a broken node, the time limit is brokenTimeout, and remaining pods are not an error.
+// evictPods evicts the pods of a cordoned node. It runs kubectl drain repeatedly until no pod is left, and returns
+// errPodsRemain after drainTimeout. For a broken node, the time limit is brokenTimeout, and remaining pods are not an error.
 func (d Drainer) evictPods(ctx context.Context, node string, broken bool, o engine.DrainOptions, report func(string)) error {
 	limit := drainTimeout
 	if broken {
@@ -202,16 +206,16 @@ func (d Drainer) evictPods(ctx context.Context, node string, broken bool, o engi
 		pods = slices.DeleteFunc(pods, func(p pod) bool { return !p.isEvictable() })
 		took, left := time.Since(begin), describeRemaining(pods)
 		if first {
-			report("evicts " + Count(len(pods), "pod"))
+			report("evicts " + event.Count(len(pods), "pod"))
 		} else if left != "" {
-			report(fmt.Sprintf("drained for %v: %s left: %s", took.Round(time.Second), Count(len(pods), "pod"), left))
+			report(fmt.Sprintf("drained for %v: %s left: %s", took.Round(time.Second), event.Count(len(pods), "pod"), left))
 		}
 		switch {
 		case first || took < limit: // the first round evicts pods also if the API has answered late
 		case broken:
 			return nil
 		default:
-			return &DrainTimeoutError{After: took, Remaining: left}
+			return fmt.Errorf("%w after %v: %s", errPodsRemain, took.Round(time.Second), left)
 		}
 		over := false
 		err = retryUnavailable(ctx, func() (err error) { over, err = d.runDrainRound(ctx, node, pods, o.Whole); return err })
@@ -229,40 +233,17 @@ func (d Drainer) evictPods(ctx context.Context, node string, broken bool, o engi
 	}
 }
 
-// maxShownPods is the maximum number of pods in the text of describeRemaining.
-const maxShownPods = 4
-
 // describeRemaining describes the pods that are still to be evicted, each with the reason.
 func describeRemaining(pods []pod) string {
 	var texts []string
-	for _, p := range pods[:min(len(pods), maxShownPods)] {
+	for _, p := range pods {
 		texts = append(texts, p.name()+" "+p.describeWait())
 	}
-	if more := len(pods) - maxShownPods; more > 0 {
-		texts = append(texts, fmt.Sprintf("and %s more", Count(more, "pod")))
-	}
-	return strings.Join(texts, "; ")
+	return engine.Abbreviate(texts, "; ")
 }
 
-// DrainTimeoutError is returned if pods remain after the time limit of a drain.
-type DrainTimeoutError struct {
-	After     time.Duration
-	Remaining string // the remaining pods, each with the reason
-	Cordoned  bool   // the node may still be cordoned, because the uncordon has failed
-}
-
-func (e *DrainTimeoutError) Error() string {
-	return fmt.Sprintf("pods remain after %v: %s", e.After.Round(time.Second), e.Remaining)
-}
-
-// Hint returns whether the node is uncordoned, and how to continue.
-func (e *DrainTimeoutError) Hint() string {
-	const again = "run it again when the pods can be evicted; --no-drain changes the node without a drain"
-	if e.Cordoned {
-		return again
-	}
-	return "the node is uncordoned again; " + again
-}
+// errPodsRemain is returned if pods remain after the time limit of a drain.
+var errPodsRemain = errors.New("pods remain")
 
 // runDrainRound runs kubectl drain for at most roundTimeout, and reports whether the node is drained. It sets --force and
 // --delete-emptydir-data only if one of the given pods needs the flag. So kubectl does not delete pods that were created after

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/tidwall/gjson"
 )
@@ -40,14 +39,6 @@ func NodeName(n gjson.Result) string { return n.Get("metadata.name").String() }
 // IsReady reports whether the condition Ready of a node or pod is true.
 func IsReady(n gjson.Result) bool {
 	return n.Get(`status.conditions.#(type=="Ready").status`).String() == "True"
-}
-
-// Count returns a number with a noun, such as "1 pod" or "2 pods".
-func Count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // UnreadySystemPods returns the number of pods in kube-system and the pods that are not ready. Pods of

@@ -14,8 +14,8 @@ import (
 
 // The kinds of pods that a drain deletes only if the user allows it with a flag.
 var (
-	BarePods  = engine.DrainOption{Flag: "drain-bare-pods", Help: "let a drain delete pods that no controller recreates on another node"}
-	LocalData = engine.DrainOption{Flag: "drain-local-data", Help: "let a drain delete data that pods keep on the node in emptyDir volumes"}
+	BarePods  = engine.DrainOption{Name: "bare-pods", Help: "pods that no controller recreates on another node"}
+	LocalData = engine.DrainOption{Name: "local-data", Help: "data that pods keep on the node in emptyDir volumes"}
 )
 
 // pod is a Pod object, as kubectl prints it.

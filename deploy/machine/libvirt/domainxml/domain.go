@@ -7,7 +7,6 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/seed"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -37,14 +36,12 @@ func Domain(m Machine) (string, error) {
 	} else {
 		configureVM(&d, m)
 	}
-	text, err := d.Marshal()
-	if err != nil || strings.TrimSpace(s.XML) == "" {
-		return text, err
+	if strings.TrimSpace(s.XML) != "" {
+		if err := merge(&d, s.XML); err != nil {
+			return "", fmt.Errorf("role %s: the option xml: %w", s.Role, err)
+		}
 	}
-	if text, err = mergeXML(text, s.XML); err != nil {
-		return "", fmt.Errorf("role %s: the option xml: %w", s.Role, err)
-	}
-	return text, nil
+	return d.Marshal()
 }
 
 func lacksBIOS(arch string) bool { return arch == "aarch64" || arch == "riscv64" }
@@ -156,11 +153,6 @@ func listDisks(m Machine) []libvirtxml.DomainDisk {
 	for i, file := range m.Files.Disks {
 		all = append(all, newDisk(file, "qcow2", i+1, fmt.Sprintf("disk%d", i+1)))
 	}
-	if m.Files.CloudInit != "" {
-		d := newDisk(m.Files.CloudInit, "raw", len(all), "cidata")
-		d.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
-		all = append(all, d)
-	}
 	return all
 }
 
@@ -189,7 +181,7 @@ func newSysInfo(m Machine) []libvirtxml.DomainSysInfo {
 	smbios.OEMStrings = &libvirtxml.DomainSysInfoOEMStrings{Entry: []string{
 		"io.systemd.credential:system.hostname=" + m.Spec.Node,
 	}}
-	if keys := seed.AuthorizedKeys(m.Spec.Identity); keys != nil {
+	if keys := authorizedKeys(m.Spec.Identity); keys != nil {
 		smbios.OEMStrings.Entry = append(smbios.OEMStrings.Entry,
 			"io.systemd.credential.binary:ssh.authorized_keys.root="+base64.StdEncoding.EncodeToString(keys))
 	}
@@ -217,22 +209,32 @@ func configureContainer(d *libvirtxml.Domain, m Machine) {
 		Interfaces: []libvirtxml.DomainInterface{nic},
 		Consoles:   []libvirtxml.DomainConsole{{Source: &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}}},
 	}
-	if m.Files.Seed == "" {
+	if m.Files.Credential == "" {
 		return
 	}
 	// systemd in the container reads the credentials from this folder. The folder is in /run, so libvirt mounts /run:
 	// otherwise systemd would mount an empty /run over the credentials.
 	d.OS.InitEnv = []libvirtxml.DomainOSInitEnv{{Name: "CREDENTIALS_DIRECTORY", Value: Credentials}}
 	d.Devices.Filesystems = append(d.Devices.Filesystems,
-		libvirtxml.DomainFilesystem{
-			AccessMode: "passthrough",
-			Source:     &libvirtxml.DomainFilesystemSource{RAM: &libvirtxml.DomainFilesystemSourceRAM{Usage: uint(max(m.Spec.Memory/4, 16<<20) >> 10), Units: "KiB"}},
-			Target:     &libvirtxml.DomainFilesystemTarget{Dir: "/run"},
-		},
-		libvirtxml.DomainFilesystem{
-			AccessMode: "passthrough",
-			Source:     &libvirtxml.DomainFilesystemSource{Mount: &libvirtxml.DomainFilesystemSourceMount{Dir: m.Files.Seed}},
-			Target:     &libvirtxml.DomainFilesystemTarget{Dir: Credentials},
-			ReadOnly:   &libvirtxml.DomainFilesystemReadOnly{},
-		})
+		newMemoryFilesystem("/run", max(m.Spec.Memory/4, 16<<20)), newMemoryFilesystem(Credentials, 1<<20),
+		newFileMount(m.Files.Credential, "tmpfiles.extra"), newFileMount(m.Files.Hostname, "system.hostname"))
+}
+
+// newMemoryFilesystem returns a file system in the memory of a container.
+func newMemoryFilesystem(at string, size uint64) libvirtxml.DomainFilesystem {
+	return libvirtxml.DomainFilesystem{
+		AccessMode: "passthrough",
+		Source:     &libvirtxml.DomainFilesystemSource{RAM: &libvirtxml.DomainFilesystemSourceRAM{Usage: uint(size >> 10), Units: "KiB"}},
+		Target:     &libvirtxml.DomainFilesystemTarget{Dir: at},
+	}
+}
+
+// newFileMount mounts a file of the hypervisor as a credential of a container. libvirt also mounts files, and not only folders.
+func newFileMount(file, credential string) libvirtxml.DomainFilesystem {
+	return libvirtxml.DomainFilesystem{
+		AccessMode: "passthrough",
+		Source:     &libvirtxml.DomainFilesystemSource{Mount: &libvirtxml.DomainFilesystemSourceMount{Dir: file}},
+		Target:     &libvirtxml.DomainFilesystemTarget{Dir: Credentials + "/" + credential},
+		ReadOnly:   &libvirtxml.DomainFilesystemReadOnly{},
+	}
 }

@@ -41,7 +41,7 @@ func machine() Machine {
 func aContainer() Machine {
 	m := machine()
 	m.Host.Type = "lxc"
-	m.Files = Files{Root: "/pool/root", Seed: "/pool/seed"}
+	m.Files = Files{Root: "/pool/root", Credential: "/pool/seed", Hostname: "/pool/hostname"}
 	return m
 }
 
@@ -65,9 +65,6 @@ func TestExamples(t *testing.T) {
 			m.Spec.Pins = []string{"2", "4-7"}
 			m.Spec.Image.Cmdline = "console=ttyS0 root=/dev/vda"
 			m.Files.Kernel, m.Files.Initrd, m.Files.Disks = "/pool/kernel", "/pool/initrd", []string{"/pool/disk1"}
-		})),
-		"cloud-init": domain(with(machine(), func(m *Machine) {
-			m.Files.Credential, m.Files.CloudInit = "", "/pool/cidata"
 		})),
 		"bridge": domain(with(machine(), func(m *Machine) {
 			m.Network = provider.Network{Mode: provider.Bridge, Bridge: "br0"}
@@ -133,9 +130,9 @@ func TestMarkIsFound(t *testing.T) {
 	}
 	want := DomainInfo{
 		Name: "bench-worker-1", UUID: DomainUUID(cluster, "worker-1"), Type: "kvm", MAC: m.Spec.MAC,
-		Link: &Link{MAC: m.Spec.MAC, Network: "nixbench"}, Links: []Link{{MAC: m.Spec.MAC, Network: "nixbench"}}, VCPUs: 2, Memory: 2 << 30, Disks: []string{"/pool/root"},
+		Network: "nixbench", Networks: []string{"nixbench"}, VCPUs: 2, Memory: 2 << 30, Disks: []string{"/pool/root"},
 		Mark: &MachineMark{
-			Cluster: "bench", ID: cluster.ID, Node: "worker-1", Role: "worker", Index: 1,
+			Cluster: "bench", ID: cluster.ID, Node: "worker-1", Role: "worker",
 			Image: m.Image, Definition: m.Spec.Definition(),
 		},
 	}
@@ -193,9 +190,8 @@ func TestMergeRefuses(t *testing.T) {
 		"<domain":                            "role worker",
 		"<domain><devices></domain>":         "<devices> closed by </domain>",
 		"<devices/>":                         "not <domain>",
-		"<domain/><domain/>":                 "more than one",
-		"<domain><name>x</name></domain>":    "is set by nixbench",
-		"<domain><metadata/></domain>":       "is set by nixbench",
+		"<domain><name>x</name></domain>":    "are set by nixbench",
+		"<domain><metadata/></domain>":       "are set by nixbench",
 		"<domain><vcpu>many</vcpu></domain>": "role worker",
 	} {
 		_, err := Domain(with(machine(), func(m *Machine) { m.Spec.XML = text }))

@@ -31,9 +31,8 @@ type Files struct {
 	Initrd  string
 	Console string // log of the serial console; empty: the console is not logged
 
-	Credential string // a VM's systemd credential tmpfiles.extra
-	CloudInit  string // a VM's NoCloud seed
-	Seed       string // a container's folder of credentials
+	Credential string // systemd credential tmpfiles.extra
+	Hostname   string // a container's systemd credential system.hostname
 }
 
 // Credentials is the folder in a container where systemd finds its credentials.

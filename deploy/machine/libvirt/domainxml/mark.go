@@ -3,7 +3,6 @@ package domainxml
 import (
 	"encoding/xml"
 	"fmt"
-	"slices"
 
 	"libvirt.org/go/libvirtxml"
 
@@ -17,7 +16,6 @@ type MachineMark struct {
 	ID         string `xml:"id,attr"`
 	Node       string `xml:"node,attr"`
 	Role       string `xml:"role,attr"`
-	Index      int    `xml:"index,attr"`
 	Image      string `xml:"image,attr"`
 	Definition string `xml:"definition,attr"`
 }
@@ -34,7 +32,7 @@ func marshalMachineMark(m Machine) (string, error) {
 		Space   string   `xml:"xmlns:nixbench,attr"`
 		MachineMark
 	}{Space: "urn:nixbench:machine:1", MachineMark: MachineMark{
-		Cluster: m.Cluster.Name, ID: m.Cluster.ID, Node: m.Spec.Node, Role: m.Spec.Role, Index: m.Spec.Index,
+		Cluster: m.Cluster.Name, ID: m.Cluster.ID, Node: m.Spec.Node, Role: m.Spec.Role,
 		Image: m.Image, Definition: m.Spec.Definition(),
 	}})
 }
@@ -54,34 +52,23 @@ func marshalXML(v any) (string, error) {
 
 // DomainInfo is a domain as libvirt describes it. Mark is nil if nixbench did not create the domain.
 type DomainInfo struct {
-	Name   string
-	UUID   string
-	Type   string // kvm, qemu (emulated), lxc or test
-	Mark   *MachineMark
-	MAC    string // MAC of the first interface; nixbench defines this interface, and the role's XML the others
-	Link   *Link  // the first interface; nil if it is not on a libvirt network
-	Links  []Link // all interfaces on libvirt networks
-	VCPUs  int
-	Memory uint64   // bytes
-	Disks  []string // paths of the disks
-}
-
-// Link is an interface of a domain on a libvirt network.
-type Link struct {
-	MAC     string
-	Network string
-	Port    string // UUID of the interface's port in the network; set only while the domain runs
+	Name string
+	UUID string
+	Type string // kvm, qemu (emulated), lxc or test
+	Mark *MachineMark
+	MAC  string // MAC of the first interface; nixbench defines this interface, and the role's XML the others
+	// Network is the libvirt network of the first interface; empty if it is on no libvirt network. Networks are those of all interfaces.
+	Network  string
+	Networks []string
+	VCPUs    int
+	Memory   uint64   // bytes
+	Disks    []string // paths of the disks
 }
 
 // IsMachineOf reports whether the domain is a machine that nixbench created for the cluster. A clone has the
 // same mark but another UUID, so the result is false.
 func (f DomainInfo) IsMachineOf(c provider.Cluster) bool {
 	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == DomainUUID(c, f.Mark.Node)
-}
-
-// UsesNetwork reports whether one of the domain's interfaces is on the network.
-func (f DomainInfo) UsesNetwork(network string) bool {
-	return slices.ContainsFunc(f.Links, func(l Link) bool { return l.Network == network })
 }
 
 // ParseDomain parses libvirt's description of a domain.
@@ -101,19 +88,15 @@ func ParseDomain(text string) (DomainInfo, error) {
 		f.Memory = uint64(d.Memory.Value) * bytesPerUnit[d.Memory.Unit]
 	}
 	if d.Devices != nil {
-		if len(d.Devices.Interfaces) > 0 {
-			i := d.Devices.Interfaces[0]
-			if i.MAC != nil {
+		for n, i := range d.Devices.Interfaces {
+			if n == 0 && i.MAC != nil {
 				f.MAC = i.MAC.Address
 			}
-		}
-		for n, i := range d.Devices.Interfaces {
-			if i.MAC == nil || i.Source == nil || i.Source.Network == nil {
+			if i.Source == nil || i.Source.Network == nil {
 				continue
 			}
-			l := Link{MAC: i.MAC.Address, Network: i.Source.Network.Network, Port: i.Source.Network.PortID}
-			if f.Links = append(f.Links, l); n == 0 {
-				f.Link = &l
+			if f.Networks = append(f.Networks, i.Source.Network.Network); n == 0 {
+				f.Network = i.Source.Network.Network
 			}
 		}
 		for _, disk := range d.Devices.Disks {

@@ -69,7 +69,6 @@ func newHostEntry(r provider.Reservation) libvirtxml.NetworkDHCPHost {
 type NetworkInfo struct {
 	Name         string
 	UUID         string
-	Bridge       string // name of the host's bridge interface
 	Mark         *NetworkMark
 	Mode         provider.Mode // forward mode; Isolated if the network has no forward mode
 	Domain       string
@@ -100,9 +99,6 @@ func ParseNetwork(text string) (NetworkInfo, error) {
 		return NetworkInfo{}, fmt.Errorf("read libvirt's description of a network: %w", err)
 	}
 	f := NetworkInfo{Name: n.Name, UUID: n.UUID, Mode: provider.Isolated}
-	if n.Bridge != nil {
-		f.Bridge = n.Bridge.Name
-	}
 	if n.Forward != nil {
 		f.Mode = provider.Mode(n.Forward.Mode)
 		if f.Mode == "" {

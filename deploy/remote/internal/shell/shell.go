@@ -23,6 +23,7 @@ package shell
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -72,82 +73,40 @@ func Check(argv []string) error {
 	return nil
 }
 
-// ParseLine is the inverse of Line and Announce. It returns the command itself, the marks in the order
+// ParseLine is the inverse of Line and Announce, for test servers. It returns the command itself, the marks in the order
 // in which the scripts print them, and the words between two scripts: the escalation command, or nil.
-func ParseLine(line string) (argv, marks, escalation []string, err error) {
-	argv, err = Split(strings.TrimPrefix(line, "exec "))
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	for {
-		at, script := indexAnnouncement(argv)
-		if at < 0 {
-			return argv, marks, escalation, nil
-		}
-		escalation = append(escalation, argv[:at]...)
-		mark, rest, _ := strings.Cut(strings.TrimPrefix(argv[at+2], head), middle)
-		marks = append(marks, mark)
-		if script {
-			argv = slices.Concat(argv[at:at+2], []string{strings.TrimPrefix(middle+rest, before)}, argv[at+3:])
-			return argv, marks, escalation, nil
-		}
-		argv = argv[at+4:]
-	}
-}
-
-// indexAnnouncement returns the index of the first script of Announce in argv, or -1. The script is at
-// index 0, or after the escalation command. It also reports whether the script is the command itself.
-func indexAnnouncement(argv []string) (at int, command bool) {
+func ParseLine(line string) (argv, marks, escalation []string) {
+	argv = split(strings.TrimPrefix(line, "exec "))
 	for i := 0; i+3 <= len(argv); i++ {
-		if !isShell(argv[i:]) || !strings.HasPrefix(argv[i+2], head) {
+		text, announces := strings.CutPrefix(argv[i+2], head)
+		if !announces || !isShell(argv[i:]) {
 			continue
 		}
-		_, rest, ok := strings.Cut(strings.TrimPrefix(argv[i+2], head), middle)
-		switch {
-		case ok && middle+rest == tail && len(argv) > i+3 && argv[i] == "sh" && argv[i+3] == "sh":
-			return i, false
-		case ok && strings.HasPrefix(middle+rest, before):
-			return i, true
+		mark, rest, _ := strings.Cut(text, middle)
+		marks, escalation = append(marks, mark), append(escalation, argv[:i]...)
+		if script, ok := strings.CutPrefix(middle+rest, before); ok { // the command itself is a script
+			return slices.Concat(argv[i:i+2], []string{script}, argv[i+3:]), marks, escalation
 		}
+		argv, i = argv[i+4:], -1
 	}
-	return -1, false
+	return argv, marks, escalation
 }
 
-// Split splits a line of words and quotes like a POSIX shell. It does not support expansion,
-// which Line does not use.
-func Split(line string) ([]string, error) {
-	var words []string
-	var word strings.Builder
-	inWord := false
-	for i := 0; i < len(line); i++ {
-		switch c := line[i]; c {
-		case ' ', '\t', '\n':
-			if inWord {
-				words = append(words, word.String())
-				word.Reset()
-				inWord = false
-			}
+// wordPart matches a blank, or a part of a word: quoted or not.
+var wordPart = regexp.MustCompile(`( )|'([^']*)'|"([^"]*)"|[^ '"]+`)
+
+// split splits a line into the words that Line has joined.
+func split(line string) []string {
+	words := []string{""}
+	for _, part := range wordPart.FindAllStringSubmatch(line, -1) {
+		switch last := &words[len(words)-1]; part[0][0] {
+		case ' ':
+			words = append(words, "")
 		case '\'', '"':
-			end := strings.IndexByte(line[i+1:], c)
-			if end < 0 {
-				return nil, fmt.Errorf("unterminated %c quote", c)
-			}
-			word.WriteString(line[i+1 : i+1+end])
-			inWord = true
-			i += end + 1
-		case '\\':
-			if i++; i == len(line) {
-				return nil, errors.New("backslash at the end")
-			}
-			word.WriteByte(line[i])
-			inWord = true
+			*last += part[2] + part[3]
 		default:
-			word.WriteByte(c)
-			inWord = true
+			*last += part[0]
 		}
 	}
-	if inWord {
-		words = append(words, word.String())
-	}
-	return words, nil
+	return words
 }

@@ -2,7 +2,7 @@
 //
 //	probe serve [ADDRESS]     answer HTTP with the host's name (default: :8080)
 //	probe get URL [TIMES]     print what URL answers, one line each time
-//	probe sleep SECONDS       end after some seconds, such as 0.5
+//	probe sleep SECONDS [JOB] end after some seconds, such as 0.5; with JOB, print stamps of this job (docs/bench.md)
 //
 // get opens a connection for each request, so that a Service can choose a pod for each.
 package main
@@ -36,7 +36,11 @@ func run(args []string) error {
 			return err
 		}
 		return get(args[1], times)
-	case len(args) == 2 && args[0] == "sleep":
+	case len(args) >= 2 && args[0] == "sleep":
+		if len(args) > 2 {
+			stamp("first", args[2])
+			defer stamp("last", args[2])
+		}
 		duration, err := time.ParseDuration(args[1] + "s")
 		if err != nil {
 			return err
@@ -47,7 +51,16 @@ func run(args []string) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("usage: probe serve [ADDRESS] | probe get URL [TIMES] | probe sleep SECONDS")
+	return fmt.Errorf("usage: probe serve [ADDRESS] | probe get URL [TIMES] | probe sleep SECONDS [JOB]")
+}
+
+// stamp prints that a task of a job of a benchmark has executed its first or last instruction.
+func stamp(which, job string) {
+	now, task := time.Now(), os.Getenv("JOB_COMPLETION_INDEX")
+	if task == "" {
+		task = "0"
+	}
+	fmt.Printf("nixbench %s %s %s %d.%06d\n", which, job, task, now.Unix(), now.Nanosecond()/1000)
 }
 
 // stop returns a channel that receives the signals that end a program. The first process of a container has no default action for them.

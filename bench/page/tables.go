@@ -1,0 +1,299 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/noise"
+	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/bench/trial"
+)
+
+// Table is a table of the results of a sweep, for the page and for a terminal.
+type Table struct {
+	Title string
+	Note  string // may be empty
+	Head  []string
+	Rows  [][]string
+}
+
+// Text returns the summary of a sweep for a terminal: tables of claims, means, ratios, noise, limits, and differences between systems. A
+// table without rows and note is left out.
+func Text(in Input) []Table {
+	a := analyse(in)
+	return keepFilled(a.listClaims(in.Claims), a.listMeans(a.metrics), a.listRatios(), a.listNoise(), a.listLimits(in.Limits, false), a.listSystems(in.Systems))
+}
+
+func keepFilled(tables ...Table) []Table {
+	return slices.DeleteFunc(tables, func(t Table) bool { return len(t.Rows) == 0 && t.Note == "" })
+}
+
+// listClaims returns a table with the verdict of each claim, and of each of its cells.
+func (a analysis) listClaims(results []stats.ClaimResult) Table {
+	t := Table{Title: "Claims", Head: []string{"verdict", "claim", "where", "value"}}
+	for _, c := range results {
+		text := c.Name + ": " + c.Text
+		if len(c.Parts) != 1 {
+			t.Rows = append(t.Rows, []string{joinReason(c.Verdict, c.Reason), text, "", ""})
+			text = c.Name
+		}
+		for _, p := range c.Parts {
+			value := formatRatio(p.Value)
+			if c.Claim.Factor == "" && len(c.Claim.Baseline) == 0 && p.Value != 0 {
+				value = formatUnit(p.Value, c.Claim.Metric)
+			}
+			if p.Interval != nil {
+				value += fmt.Sprintf(" (%s), p %s", formatInterval(p.Interval), formatP(p.P))
+			}
+			t.Rows = append(t.Rows, []string{joinReason(p.Verdict, p.Reason), text, a.where(p.Cell), value})
+		}
+	}
+	return t
+}
+
+// listMeans returns a table of the means of metrics in each cell, metric by metric.
+func (a analysis) listMeans(metrics []string) Table {
+	t := Table{Title: "Means", Head: []string{"metric", "cell", "mean", "95 % interval", "trials"}}
+	if same := stats.Name(a.same); same != "" {
+		t.Note = "In all cells: " + same + "."
+	}
+	all := a.means()
+	for _, metric := range metrics {
+		for _, m := range all {
+			if m.Metric == metric {
+				t.Rows = append(t.Rows, []string{metric, a.name(m.Cell), m.text(), formatInterval(m.interval), m.trials()})
+			}
+		}
+	}
+	return t
+}
+
+// listRatios returns a table of the comparisons of levels.
+func (a analysis) listRatios() Table {
+	t := Table{Title: "Ratios", Head: []string{"metric", "of", "where", "ratio", "95 % interval", "answer", "test"}}
+	for _, r := range a.ratios {
+		levels := nameLevel(r.Factor, r.A) + " to " + r.B
+		if r.Factor == "scheduler" {
+			levels = r.A + " to " + r.B
+		}
+		t.Rows = append(t.Rows, []string{r.Metric, levels, a.where(r.Cell), formatRatio(r.Comparison.Ratio), formatInterval(r.Interval), r.Answer, r.Kind})
+	}
+	return t
+}
+
+// listNoise returns a table of the noise of each metric, the smallest ratio that a comparison can see with that noise, and the comparisons of
+// equal cells.
+func (a analysis) listNoise() Table {
+	t := Table{Title: "Noise", Head: []string{"metric", "noise of a trial", "visible ratio", "equal cells"}}
+	if len(a.floor) == 0 && len(a.metrics) > 0 {
+		t.Note = `No cell was measured twice in each block; the factor repeat = [ "1" "2" ] does so.`
+	}
+	for _, m := range a.metrics {
+		row := []string{m, "–", "–", "–"}
+		if n := a.noiseOf(m); !math.IsNaN(n) {
+			kind, blocks, family := "", 0, 0
+			for _, r := range a.ratios {
+				if r.Metric == m && r.Kind != ofClaim {
+					kind, blocks = r.Kind, max(blocks, r.Blocks)
+				}
+			}
+			for _, r := range a.ratios {
+				if r.Kind == kind {
+					family++
+				}
+			}
+			row[1] = fmt.Sprintf("%.1f %%", 100*n)
+			if family > 0 {
+				row[2] = formatRatio(stats.Detectable(n, blocks, family))
+			}
+		}
+		var equal []string
+		for _, r := range a.floor {
+			if r.Metric == m {
+				equal = append(equal, fmt.Sprintf("%s (%s)", formatRatio(r.Comparison.Ratio), r.Answer))
+			}
+		}
+		row[3] = cmp.Or(strings.Join(equal, "; "), row[3])
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// listLimits returns a table of the limits of schedulers, or, unless all is true, only of those that are rates. Cells with the same limits
+// share a row.
+func (a analysis) listLimits(limits []Limit, all bool) Table {
+	t := Table{Title: "Limits", Head: []string{"limit", "value", "where", "result"}}
+	for _, l := range limits {
+		value, result := l.Value, "–"
+		switch {
+		case l.Rate > 0:
+			value, result = formatNumber(l.Rate)+" /s", a.describeReached(l)
+		case !all:
+			t.Note = "show --html shows all settings of the schedulers that can limit a result."
+			continue
+		}
+		i := slices.IndexFunc(t.Rows, func(row []string) bool { return row[0] == l.Name && row[1] == value })
+		if i < 0 {
+			t.Rows = append(t.Rows, []string{l.Name, value, a.name(l.Cell), result})
+			continue
+		}
+		t.Rows[i][2] += "; " + a.name(l.Cell)
+		if result != notReached {
+			t.Rows[i][3] = strings.TrimPrefix(t.Rows[i][3]+"; "+result, notReached+"; ")
+		}
+	}
+	return t
+}
+
+const notReached = "not reached"
+
+// describeReached returns which metric of which cells is near a limit.
+func (a analysis) describeReached(l Limit) string {
+	metric := ""
+	var near []string
+	for _, g := range a.cells {
+		applies := true
+		for f, level := range l.Cell {
+			applies = applies && g.Cell[f] == level
+		}
+		m, isNear := trial.NearLimit(l.Limit, func(metric string) (float64, bool) {
+			s, ok := stats.Mean(g.Samples, metric)
+			return s.Mean, ok
+		})
+		if metric = m; isNear && applies {
+			near = append(near, a.name(g.Cell))
+		}
+	}
+	if len(near) == 0 {
+		return notReached
+	}
+	return fmt.Sprintf("%s of %s is limited by it", metric, strings.Join(near, "; "))
+}
+
+// maxPackages is the maximum number of changed packages that one line of the table of system differences names.
+const maxPackages = 6
+
+// listSystems returns a table of the differences between the NixOS systems of the levels of each factor. Its note says that the results are
+// confounded if levels of a factor differ in more than their declarations say.
+func (a analysis) listSystems(systems []bench.LevelDifference) Table {
+	t := Table{Title: "Differences between systems", Head: []string{"of", "to", "store paths", "packages", "not declared"}}
+	for _, c := range systems {
+		if len(c.Undeclared) > 0 {
+			t.Note = "Confounded: levels differ in something that the matrix does not declare, so a difference between their results has no single cause."
+		}
+		packages := c.Packages
+		if more := len(packages) - maxPackages; more > 0 {
+			packages = append(slices.Clone(packages[:maxPackages]), fmt.Sprintf("and %d more", more))
+		}
+		t.Rows = append(t.Rows, []string{a.name(c.A), a.name(c.B), c.String(), strings.Join(packages, ", "), cmp.Or(strings.Join(c.Undeclared, ", "), "–")})
+	}
+	return t
+}
+
+// listProblems returns a table of the trials that are not valid, or that have reasons.
+func (a analysis) listProblems(trials []Trial) Table {
+	t := Table{Title: "Trials with reasons", Head: []string{"trial", "block", "cell", "verdict", "reasons"}}
+	for _, x := range trials {
+		reasons := slices.Clone(x.Reasons)
+		if x.Incomplete {
+			reasons = append(reasons, "not all jobs finished")
+		}
+		if x.Verdict != bench.Valid || len(reasons) > 0 {
+			t.Rows = append(t.Rows, []string{fmt.Sprint(x.Order), fmt.Sprint(x.Block), a.nameTrial(x), x.Verdict, strings.Join(reasons, "; ")})
+		}
+	}
+	return t
+}
+
+// listFigures returns a table of the main figures of noise of each trial, with the limits that the benchmark declares in the head.
+func (a analysis) listFigures(trials []Trial, quiet noise.Thresholds) Table {
+	t := Table{Title: "Noise of the trials", Note: "steal: processor time that the hypervisor of this computer used for other machines. foreign: processor time of other programs. " +
+		"psi: time in which a program waited for a processor. canary: by which fixed work took longer than in the reference."}
+	t.Head = []string{"trial", "block", "cell", "verdict"}
+	for _, f := range noiseFigures {
+		t.Head = append(t.Head, fmt.Sprintf("%s (limit %g %%)", f.name, 100*f.limit(quiet)))
+	}
+	for _, x := range trials {
+		row := []string{fmt.Sprint(x.Order), fmt.Sprint(x.Block), a.nameTrial(x), x.Verdict}
+		for _, f := range noiseFigures {
+			text := "–"
+			if v := f.of(x.Noise); v != nil {
+				text = fmt.Sprintf("%.1f %%", 100**v)
+			}
+			row = append(row, text)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// noiseFigures are the figures of noise that the page shows for each trial. All are shares.
+var noiseFigures = []struct {
+	name  string
+	of    func(noise.Report) *float64
+	limit func(noise.Thresholds) float64
+}{
+	{"steal", func(r noise.Report) *float64 { return r.Steal }, func(t noise.Thresholds) float64 { return t.Steal }},
+	{"foreign", func(r noise.Report) *float64 { return r.ForeignCPU }, func(t noise.Thresholds) float64 { return t.ForeignCPU }},
+	{"psi", func(r noise.Report) *float64 { return r.PSICPU }, func(t noise.Thresholds) float64 { return t.PSICPU }},
+	{"canary", noise.Report.Slowdown, func(t noise.Thresholds) float64 { return t.Canary }},
+}
+
+// formatNumber returns a number with three significant digits, and with all digits before the point. An infinite number stands for a trial
+// that did not finish.
+func formatNumber(v float64) string {
+	switch a := math.Abs(v); {
+	case math.IsInf(v, 0):
+		return "did not finish"
+	case a >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case a >= 1:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+func formatUnit(v float64, metric string) string {
+	if u := describe(metric).Unit; u != "" && !math.IsInf(v, 0) {
+		return formatNumber(v) + " " + u
+	}
+	return formatNumber(v)
+}
+
+// formatRatio returns the text of a ratio, or a dash if the ratio is unknown.
+func formatRatio(r float64) string {
+	if r == 0 || math.IsInf(r, 0) {
+		return "–"
+	}
+	return "×" + formatNumber(r)
+}
+
+// formatP returns the text of a p-value. Values below 0.001 are only estimates, so each of them is written as <0.001.
+func formatP(p float64) string {
+	if p < 0.001 {
+		return "< 0.001"
+	}
+	return fmt.Sprintf("%.3f", p)
+}
+
+// formatInterval returns the text of a confidence interval, or a dash if there is none.
+func formatInterval(i *stats.Interval) string {
+	if i == nil {
+		return "–"
+	}
+	return formatNumber(i.Low) + " to " + formatNumber(i.High)
+}
+
+// joinReason returns a verdict with its reason, if there is one.
+func joinReason(verdict, reason string) string {
+	if reason == "" {
+		return verdict
+	}
+	return verdict + ": " + reason
+}

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/deploy/stages"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+const (
+	onHelp        = "only these `NODES`: names, globs, @tag or @role, between commas; !NAME excludes nodes; -: read them from stdin"
+	acceptNewHelp = "accept and store the keys of hosts that known_hosts does not contain"
+	rollbackHelp  = "`WHAT` rolls back when a switch fails or makes a node unreachable: node, or off: none"
+	noDrainHelp   = "change nodes of a running cluster without a drain"
+)
+
+// fleetFlags are the flags of commands that connect to nodes.
+type fleetFlags struct {
+	on        []string
+	parallel  int
+	acceptNew bool
+}
+
+func (f *fleetFlags) add(set *pflag.FlagSet) { f.addWithParallel(set, 10) }
+
+// addWithParallel defines the flags. parallel is the default of --parallel.
+func (f *fleetFlags) addWithParallel(set *pflag.FlagSet, parallel int) {
+	set.StringArrayVar(&f.on, "on", nil, onHelp)
+	set.IntVarP(&f.parallel, "parallel", "p", parallel, "work on at most `N` nodes at once; 0: on all")
+	set.BoolVar(&f.acceptNew, "accept-new-host-keys", false, acceptNewHelp)
+}
+
+// rollingFlags are the flags of commands that change the nodes of a running cluster in waves.
+type rollingFlags struct {
+	fleetFlags
+	maxUnavailable string
+	noDrain        bool
+	drainDelete    []string
+}
+
+func (f *rollingFlags) add(set *pflag.FlagSet) {
+	f.fleetFlags.add(set)
+	set.StringVar(&f.maxUnavailable, "max-unavailable", "", "change at most `N|P%` of the nodes at once, and stop after a failure")
+	f.addDrain(set, noDrainHelp)
+}
+
+// addDrain defines the flags about drains. noDrain is the help text of --no-drain.
+func (f *rollingFlags) addDrain(set *pflag.FlagSet, noDrain string) {
+	set.BoolVar(&f.noDrain, "no-drain", false, noDrain)
+	var kinds []string
+	for _, o := range drainOptions() {
+		kinds = append(kinds, o.Name+" ("+o.Help+")")
+	}
+	set.StringSliceVar(&f.drainDelete, "drain-delete", nil, "let a drain delete this `WORK` permanently: "+strings.Join(kinds, ", "))
+}
+
+// drainOptions returns the kinds of work that a drain deletes only with --drain-delete.
+func drainOptions() (all []engine.DrainOption) {
+	for _, k := range deploy.EngineKinds() {
+		all = append(all, k.DrainOptions...)
+	}
+	return all
+}
+
+// toOptions validates the flags, and converts them to options of a run.
+func (f *rollingFlags) toOptions() (stages.Options, error) {
+	o := stages.Options{
+		Options:  plan.Options{WithoutDrain: f.noDrain},
+		Parallel: f.parallel, Drain: engine.DrainOptions{Allowed: f.drainDelete}, Partial: len(f.on) > 0,
+	}
+	if f.parallel < 0 {
+		return o, failure.NewUsage("--parallel must not be negative (it is %d); 0 means all at once", f.parallel)
+	}
+	if f.noDrain && len(f.drainDelete) > 0 {
+		return o, failure.NewUsage("--no-drain excludes --drain-delete, because nothing is drained")
+	}
+	var known []string
+	for _, option := range drainOptions() {
+		known = append(known, option.Name)
+	}
+	for _, name := range f.drainDelete {
+		if !slices.Contains(known, name) {
+			return o, failure.NewUsage("--drain-delete: there is no work %q; there are %s", name, strings.Join(known, ", "))
+		}
+	}
+	var err error
+	o.MaxUnavailable, err = selection.ParseShare(f.maxUnavailable)
+	return o, err
+}
+
+// armFlags are the flags about the armed rollback: a node activates its previous system unless nixbench confirms the switch in
+// time.
+type armFlags struct {
+	rollback string // one of rollbackWords
+	timeouts timeouts
+}
+
+// addArming defines the flags. rollbackWords are the values of --rollback that the command accepts, and more its other time limits.
+func (f *armFlags) addArming(set *pflag.FlagSet, rollbackHelp string, rollbackWords []string, more ...timeLimit) {
+	addChoice(set, &f.rollback, "rollback", rollbackWords, rollbackHelp)
+	f.timeouts.add(set, append([]timeLimit{
+		{"confirm", time.Minute, 5 * time.Second, "after its last progress, a node waits for a confirmation of the switch before it rolls back"},
+		{"settle", 3 * time.Second, 0, "for which units that the switch has started must stay up"},
+	}, more...)...)
+}
+
+// confirm returns the time limit for the confirmation of a switch; 0: no rollback is armed.
+func (f *armFlags) confirm() time.Duration {
+	if f.rollback == "off" {
+		return 0
+	}
+	return f.timeouts.of("confirm")
+}
+
+// timeLimit is a time limit that the flag --timeout sets.
+type timeLimit struct {
+	name       string
+	value, min time.Duration // min is the smallest value that the flag accepts
+	help       string
+}
+
+// timeouts is the value of the flag --timeout: the time limits of a command.
+type timeouts []timeLimit
+
+// add defines the flag. The values of limits are the defaults. If there is only one limit, the flag accepts a duration without a
+// name.
+func (t *timeouts) add(set *pflag.FlagSet, limits ...timeLimit) {
+	*t = limits
+	usage := "time limit: `DURATION` " + limits[0].help
+	if len(limits) > 1 {
+		usage = "time limits, `NAME=DURATION` between commas:"
+		for _, l := range limits {
+			if usage += " " + l.name; l.value > 0 {
+				usage += " (" + formatLimit(l.value) + ")"
+			}
+			usage += " " + l.help + ";"
+		}
+		usage = strings.TrimSuffix(usage, ";")
+	}
+	set.Var(t, "timeout", usage)
+}
+
+// of returns the time limit with this name; 0: the command does not have it.
+func (t timeouts) of(name string) time.Duration {
+	for _, l := range t {
+		if l.name == name {
+			return l.value
+		}
+	}
+	return 0
+}
+
+func (t timeouts) Type() string { return "string" }
+
+// String returns the default that the help shows.
+func (t timeouts) String() string {
+	if len(t) == 1 {
+		return formatLimit(t[0].value)
+	}
+	return ""
+}
+
+// Set implements [pflag.Value].
+func (t timeouts) Set(text string) error {
+	var names []string
+	for _, l := range t {
+		names = append(names, l.name)
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		name, duration, named := strings.Cut(part, "=")
+		if !named && len(t) == 1 {
+			name, duration = t[0].name, part
+		}
+		i := slices.Index(names, name)
+		if i < 0 {
+			return fmt.Errorf("NAME=DURATION is expected, NAME being one of %s", strings.Join(names, ", "))
+		}
+		d, err := time.ParseDuration(duration)
+		if err != nil {
+			return err
+		}
+		if d < t[i].min {
+			return fmt.Errorf("the time limit %s must be at least %s", name, formatLimit(t[i].min))
+		}
+		t[i].value = d
+	}
+	return nil
+}
+
+// formatLimit formats a duration without units that are zero: 5m and not 5m0s.
+func formatLimit(d time.Duration) string {
+	if d > 0 && d%time.Minute == 0 {
+		return strings.TrimSuffix(d.String(), "0s")
+	}
+	return d.String()
+}
+
+// choice is the value of a flag that accepts only some words.
+type choice struct {
+	value *string
+	words []string
+}
+
+// addChoice defines a flag that accepts only words. The first word is its default.
+func addChoice(set *pflag.FlagSet, value *string, name string, words []string, usage string) {
+	*value = words[0]
+	set.Var(&choice{value, words}, name, usage)
+}
+
+func (c *choice) String() string { return *c.value }
+
+func (c *choice) Type() string { return "string" }
+
+func (c *choice) Set(text string) error {
+	if !slices.Contains(c.words, text) {
+		return fmt.Errorf("it must be one of %s", strings.Join(c.words, ", "))
+	}
+	*c.value = text
+	return nil
+}
+
+// colmenaFlags are flags of Colmena's apply, build and upload-keys. If a command of nixbench does not define one of them, the flag
+// is accepted and has no effect.
+var colmenaFlags = []string{"parallel", "keep-result", "no-keys", "reboot", "no-substitute", "substitute-on-destination", "no-gzip", "gzip",
+	"build-on-target", "no-build-on-target", "force-replace-unknown-profiles", "evaluator"}
+
+// acceptFlags defines flags of Colmena that have no effect. It leaves out a flag whose name the set already has. The help does not
+// show these flags: docs/from-colmena.md lists them.
+func acceptFlags(set *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		if set.Lookup(name) != nil {
+			continue
+		}
+		const usage = "accepted as in Colmena, without effect"
+		switch name {
+		case "evaluator":
+			addChoice(set, new(string), name, []string{"chunked", "streaming"}, usage)
+		case "parallel":
+			set.IntP(name, "p", 0, usage)
+		default:
+			set.Bool(name, false, usage)
+		}
+		set.Lookup(name).Hidden = true
+	}
+}
+
+// joinNixOptions converts `--nix-option NAME VALUE`, the syntax of Colmena and of Nix's own
+// --option, to the single argument that the flag library supports.
+func joinNixOptions(args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		if args[i] == "--" {
+			return append(out, args[i:]...)
+		}
+		if args[i] == "--nix-option" && i+2 < len(args) && !strings.Contains(args[i+1], "=") {
+			out = append(out, "--nix-option="+args[i+1]+"="+args[i+2])
+			i += 2
+			continue
+		}
+		out = append(out, args[i])
+	}
+	return out
+}
+
+// parseNodeLimit parses --eval-node-limit and returns the ChunkSize of nixeval.Options.
+func parseNodeLimit(text string) (int, error) {
+	switch text {
+	case "auto", "":
+		return 0, nil
+	case "0", "unlimited":
+		return nixeval.Unlimited, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0, failure.NewUsage("--eval-node-limit must be a number of nodes, auto or unlimited (it is %q)", text)
+	}
+	return n, nil
+}

@@ -1,0 +1,268 @@
+package ui
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// progress tracks what has begun in a run and not ended. The view shows these activities as live lines, or reports those that have
+// had no output for long.
+type progress struct {
+	verbose bool // the view shows logs of builds and nodes, so a log line counts as output
+	open    []*activity
+	nodes   []string             // the nodes in the order in which they began
+	began   map[string]time.Time // when each node began
+}
+
+// activity is a phase of the run, a phase of a node, or a wait, that has begun and not ended.
+type activity struct {
+	event.Event           // the event that began the activity, with its newest text and progress; Since is its start
+	wait        bool      // the activity is a wait, not a phase
+	names       []string  // of running builds and copies
+	lastOutput  time.Time // time of the last output about this activity, initially its start
+	reports     int       // number of reports since lastOutput
+}
+
+// apply updates the activities with an event. If the event ends a phase or a node, it returns when that began.
+func (p *progress) apply(e event.Event) (began time.Time) {
+	if e.Node != "" && !slices.Contains(p.nodes, e.Node) {
+		p.nodes = append(p.nodes, e.Node)
+	}
+	switch e.Kind {
+	case event.PhaseStart, event.NodeStart:
+		p.endPhase(e.Node, e.Phase)
+		p.begin(e)
+	case event.PhaseEnd, event.NodeEnd:
+		return p.endPhase(e.Node, e.Phase)
+	case event.NodeResult:
+		p.open = slices.DeleteFunc(p.open, func(a *activity) bool { return a.Node == e.Node })
+		p.addDone(e.Phase, 1)
+		began = p.began[e.Node]
+		delete(p.began, e.Node)
+	case event.UnitEnd:
+		p.addDone(e.Phase, len(e.Units))
+	case event.Progress, event.NodeProgress:
+		if a := p.findPhase(e.Node, e.Phase); a != nil {
+			a.Done, a.Total = e.Done, e.Total
+			if e.Text != "" && e.Text != a.Text {
+				a.Text = e.Text
+				if e.Phase != event.Copy && e.Phase != event.Build { // the texts of copies and builds change all the time, and do not reset the reports
+					a.resetReports(e.Time)
+				}
+			}
+		}
+	case event.BuildStart, event.CopyStart, event.BuildEnd, event.CopyEnd:
+		if a := p.findPhase("", e.Phase); a != nil {
+			name := trimStorePath(e.Path)
+			if e.Kind == event.BuildStart || e.Kind == event.CopyStart {
+				a.Text, a.names = name, append(a.names, name)
+			} else if i := slices.Index(a.names, name); i >= 0 {
+				a.names = slices.Delete(a.names, i, i+1)
+			}
+		}
+	case event.NodeLog, event.BuildLog:
+		if a := p.findPhase(e.Node, e.Phase); a != nil {
+			if e.Kind == event.NodeLog && e.Phase != event.Copy { // a copy has its progress
+				a.Text = e.Text
+			}
+			if p.verbose {
+				a.lastOutput, a.reports = e.Time, 0
+			}
+		}
+	case event.Waiting:
+		if i := slices.IndexFunc(p.open, func(a *activity) bool { return a.isWait(e) }); i >= 0 {
+			p.open[i].Event = e
+			p.open[i].resetReports(e.Time)
+		} else {
+			p.begin(e)
+		}
+	case event.WaitEnd:
+		p.open = slices.DeleteFunc(p.open, func(a *activity) bool { return a.isWait(e) })
+	}
+	return began
+}
+
+// addDone adds n finished units or nodes to a phase of the run.
+func (p *progress) addDone(phase event.Phase, n int) {
+	if a := p.findPhase("", phase); a != nil {
+		a.Done += n
+	}
+}
+
+// begin adds the activity that an event begins.
+func (p *progress) begin(e event.Event) {
+	a := &activity{Event: e, wait: e.Kind == event.Waiting}
+	at := len(p.open)
+	switch e.Kind {
+	case event.PhaseStart:
+		a.Since = e.Time
+		if e.Phase == event.Build {
+			a.Total = 0 // it counts units, and Nix reports its progress in derivations
+			if i := slices.Index(p.open, p.findPhase("", event.Evaluate)); i >= 0 {
+				at = i // a build that begins during the evaluation waits for it
+			}
+		}
+	case event.NodeStart:
+		a.Since = e.Time
+		if p.began == nil {
+			p.began = map[string]time.Time{}
+		}
+		if p.began[e.Node].IsZero() {
+			p.began[e.Node] = e.Time
+		}
+	}
+	a.lastOutput = a.Since
+	p.open = slices.Insert(p.open, at, a)
+}
+
+// isWait reports whether the activity is the wait that an event is about.
+func (a *activity) isWait(e event.Event) bool {
+	return a.wait && a.Node == e.Node && a.Phase == e.Phase && a.Since.Equal(e.Since)
+}
+
+// endPhase removes a phase of the run or of a node, and returns when it began.
+func (p *progress) endPhase(node string, phase event.Phase) (began time.Time) {
+	a := p.findPhase(node, phase)
+	if a == nil {
+		return began
+	}
+	p.open = slices.DeleteFunc(p.open, func(b *activity) bool { return a == b })
+	return a.Since
+}
+
+func (p *progress) findPhase(node string, phase event.Phase) *activity {
+	for _, a := range slices.Backward(p.open) {
+		if !a.wait && a.Node == node && a.Phase == phase {
+			return a
+		}
+	}
+	return nil
+}
+
+// perNode returns the activity to show for each node, and for waits that belong to no node, in the order in which the nodes began.
+// A wait is shown rather than a phase. A wait without a phase belongs to a single command on the node, and is shown only if the node
+// has no phase.
+func (p *progress) perNode() []*activity {
+	rank := func(a *activity) int {
+		switch {
+		case a.wait && a.Phase != "":
+			return 2
+		case !a.wait:
+			return 1
+		}
+		return 0
+	}
+	shown := map[string]*activity{}
+	for _, a := range p.open {
+		if before := shown[a.Node]; (a.wait || a.Node != "") && (before == nil || rank(a) >= rank(before)) {
+			shown[a.Node] = a
+		}
+	}
+	var out []*activity
+	for _, name := range append([]string{""}, p.nodes...) {
+		if a := shown[name]; a != nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// describe returns what the activity does: its progress and its text.
+func (a *activity) describe(now time.Time) string {
+	var parts []string
+	switch {
+	case a.Total == 0:
+	case a.Phase == event.Copy:
+		parts = []string{FormatSize(int64(a.Done)) + " of " + FormatSize(int64(a.Total))}
+		if took := now.Sub(a.Since); took >= time.Second && a.Done > 0 && a.Done < a.Total {
+			rate := float64(a.Done) / took.Seconds()
+			left := time.Duration(float64(a.Total-a.Done) / rate * float64(time.Second)).Round(time.Second)
+			parts = append(parts, FormatSize(int64(rate))+"/s", left.String()+" left")
+		}
+	case a.Done > 0:
+		parts = []string{fmt.Sprintf("%d of %d", a.Done, a.Total)}
+	}
+	if text := storeHash.ReplaceAllString(firstLine(a.Text), ""); text != "" {
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// reminders are the durations after which an activity without output is reported, counted from its
+// start or its last output. After the last duration, the activity is reported every minute.
+var reminders = []time.Duration{4 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute}
+
+// batchWindow is how much too early an activity may be reported, so that nixbench reports it together with another activity.
+const batchWindow = time.Second
+
+// due returns the time at which the activity must be reported next.
+func (a *activity) due() time.Time {
+	if extra := a.reports - len(reminders) + 1; extra > 0 {
+		return a.lastOutput.Add(reminders[len(reminders)-1] + time.Duration(extra)*time.Minute)
+	}
+	return a.lastOutput.Add(reminders[a.reports])
+}
+
+// resetReports is called when the text of the activity has changed. It makes the next report due as early as for a new activity.
+func (a *activity) resetReports(now time.Time) {
+	if a.due().After(now.Add(reminders[0])) {
+		a.lastOutput, a.reports = now, 0
+	}
+}
+
+// isCovered reports whether activity a is not reported because another activity says more. A wait covers its phase. A phase of a
+// node covers a phase of the run that consists only of work on nodes. A wait without a phase belongs to a single command: the
+// phase of the node covers it. During the evaluation, the phase build is covered, because it waits for more evaluated units.
+func (p *progress) isCovered(a *activity) bool {
+	if a.wait {
+		return a.Phase == "" && slices.ContainsFunc(p.open, func(b *activity) bool { return !b.wait && b.Node == a.Node && b.Node != "" })
+	}
+	if a.Node == "" && a.Phase == event.Build && p.findPhase("", event.Evaluate) != nil {
+		return true
+	}
+	frame := a.Node == "" && slices.Contains([]event.Phase{event.Deploy, event.Provision, event.Connect, event.Remove}, a.Phase)
+	return slices.ContainsFunc(p.open, func(b *activity) bool {
+		switch {
+		case b == a:
+			return false
+		case frame:
+			return b.Node != "" || b.wait
+		}
+		return b.wait && b.Phase != "" && b.Node == a.Node && (a.Node != "" || b.Phase == a.Phase)
+	})
+}
+
+// takeDue returns the activities that must be reported now, and counts this as a report. Waits come before phases, each in the
+// order in which they began.
+func (p *progress) takeDue(now time.Time) []*activity {
+	var waits, phases []*activity
+	isDue := false
+	for _, a := range p.open {
+		switch {
+		case p.isCovered(a): // it is not due; later it is reported only if it still has no output
+			a.lastOutput, a.reports = now, 0
+			continue
+		case a.due().After(now.Add(batchWindow)):
+			continue
+		case a.wait:
+			waits = append(waits, a)
+		default:
+			phases = append(phases, a)
+		}
+		isDue = isDue || !a.due().After(now)
+	}
+	if !isDue {
+		return nil
+	}
+	due := append(waits, phases...)
+	for _, a := range due {
+		for !a.due().After(now.Add(batchWindow)) {
+			a.reports++
+		}
+	}
+	return due
+}

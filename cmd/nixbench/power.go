@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/stages"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/deploy/state/runs"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+const stopLong = `Shut down the machines that nixbench has booted, and wait until they are off.
+The machines, their disks and their addresses remain: nixbench start, or the
+next apply, starts them again.
+
+In a cluster, the nodes that run the work are shut down first, and when they are
+off, those that they need, such as control planes. Nothing is drained.
+
+A machine that is not off after --timeout is an error. Without --on it stops all
+machines and asks before; without a terminal it requires --yes.`
+
+// powerFlags are the flags of stop and start.
+type powerFlags struct {
+	fleetFlags
+	timeouts   timeouts
+	force, yes bool
+}
+
+func stopCommand(a *app) *cobra.Command {
+	var flags powerFlags
+	cmd := &cobra.Command{
+		Use:   "stop",
+		Short: "Shut down machines that nixbench has booted",
+		Long:  stopLong,
+		Example: `  nixbench stop
+  nixbench stop --on worker-3
+  nixbench stop --yes --force --timeout 30s`,
+	}
+	cmd.RunE = a.withView(func([]string) error {
+		if err := a.requireConfirmation("stop", flags.on, flags.yes); err != nil {
+			return err
+		}
+		return changePower(a, "stop", flags, func(p *machine.Power, nodes []nixeval.Node) error {
+			var running []string
+			for _, n := range nodes {
+				if !p.IsOff(n.Name) {
+					running = append(running, n.Name)
+				}
+			}
+			if len(running) == 0 {
+				return nil
+			}
+			return a.confirm(fmt.Sprintf("shut down %s (%s)?", fleet.Count(len(running), "machine"), strings.Join(running, ", ")), flags.on, flags.yes)
+		}, (*machine.Power).Stop)
+	})
+	f := cmd.Flags()
+	flags.add(f)
+	flags.timeouts.add(f, timeLimit{"stop", 2 * time.Minute, time.Second, "until a machine is off"})
+	f.BoolVar(&flags.force, "force", false, "stop machines that are not off after --timeout, as a power failure does")
+	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask before all machines are stopped")
+	return cmd
+}
+
+// changePower calls ask, which may ask the user to confirm. If ask returns no error, it calls change for the machines of the
+// selected nodes.
+func changePower(a *app, command string, flags powerFlags, ask func(*machine.Power, []nixeval.Node) error,
+	change func(*machine.Power, context.Context, []nixeval.Node, *runs.Recorder, machine.PowerOptions) ([]state.NodeResult, error),
+) error {
+	s, err := a.open(flags.fleetFlags, func(r *deploy.Request) {
+		r.Command, r.Nodes, r.AllNodesOnly = command, deploy.BootedNodes, command == "stop"
+	})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	o := machine.PowerOptions{Parallel: flags.parallel, Timeout: flags.timeouts[0].value, Force: flags.force}
+	results, err := s.ChangePower(a.ctx, o, func(p *machine.Power) error { return ask(p, s.Nodes) }, change)
+	if results != nil {
+		a.view.Result(results, func(io.Writer) {})
+	}
+	return err
+}
+
+const startLong = `Start the machines that nixbench has booted before and that are off, paused or
+crashed, and wait until their systems have started. Nothing is deployed.
+
+In a cluster, the nodes that others need, such as control planes, are started
+first. If one of them is not ready after --timeout, the others stay off.`
+
+func startCommand(a *app) *cobra.Command {
+	var flags powerFlags
+	cmd := &cobra.Command{
+		Use:   "start",
+		Short: "Start machines that are off",
+		Long:  startLong,
+		Example: `  nixbench start
+  nixbench start --on worker-3`,
+	}
+	cmd.RunE = a.withView(func([]string) error {
+		return changePower(a, "start", flags, func(*machine.Power, []nixeval.Node) error { return nil }, (*machine.Power).Start)
+	})
+	f := cmd.Flags()
+	flags.add(f)
+	flags.timeouts.add(f, timeLimit{"boot", 5 * time.Minute, time.Second, "until a machine is ready"})
+	return cmd
+}
+
+const rebootLong = `Reboot nodes, wait until each one is back with another boot id, and verify that
+it booted the system of its profile.
+
+In a running cluster, members that all others need, such as control planes,
+reboot one at a time, other nodes --max-unavailable at a time (default: 1). Each
+node is drained before, and uncordoned afterwards.
+
+Without --on it reboots all nodes and asks before; without a terminal it
+requires --yes.`
+
+type rebootFlags struct {
+	rollingFlags
+	ifNeeded, yes bool
+	timeouts      timeouts
+}
+
+func rebootCommand(a *app) *cobra.Command {
+	var flags rebootFlags
+	cmd := &cobra.Command{
+		Use:   "reboot",
+		Short: "Reboot nodes, and wait until they are back",
+		Long:  rebootLong,
+		Example: `  nixbench reboot --on web-1
+  nixbench apply boot && nixbench reboot --if-needed --max-unavailable 25% --yes`,
+	}
+	cmd.RunE = a.withView(func([]string) error {
+		o, err := flags.toOptions()
+		if err != nil {
+			return err
+		}
+		o.RebootTimeout = flags.timeouts.of("reboot")
+		if err := a.requireConfirmation("reboot", flags.on, flags.yes); err != nil {
+			return err
+		}
+		s, err := a.open(flags.fleetFlags, func(r *deploy.Request) {
+			r.Command, r.AllNodesOnly, r.Nodes = "reboot", true, deploy.SelectedNodes
+		})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		return executeSteps(a, s, stages.PlanReboot(s.Inspect(a.ctx), flags.ifNeeded), o, "reboot", flags.on, flags.yes, func(w io.Writer) {
+			fmt.Fprintln(w, "no node needs a reboot")
+		})
+	})
+	f := cmd.Flags()
+	flags.add(f)
+	f.BoolVar(&flags.ifNeeded, "if-needed", false, "reboot only nodes that would boot another kernel than the running one")
+	flags.timeouts.add(f, timeLimit{"reboot", 5 * time.Minute, time.Second, "until a node is back"})
+	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask before all nodes are changed")
+	return cmd
+}

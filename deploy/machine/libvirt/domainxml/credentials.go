@@ -1,0 +1,49 @@
+package domainxml
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/machine/provider"
+)
+
+// Paths of files in a machine.
+const (
+	HostKeyPath = "/etc/ssh/ssh_host_ed25519_key"
+	NodePath    = "/var/lib/nixbench/node.json"
+)
+
+// authorizedKeys returns root's authorized_keys file; nil if the identity has no keys.
+func authorizedKeys(i provider.Identity) []byte {
+	var b strings.Builder
+	for _, k := range i.AuthorizedKeys {
+		b.WriteString(strings.TrimSpace(k) + "\n")
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	return []byte(b.String())
+}
+
+// Tmpfiles returns the content of the systemd credential tmpfiles.extra. Early in every boot, systemd-tmpfiles writes the files that
+// this credential describes. It does not replace existing files, so a machine's identity is set only once.
+func Tmpfiles(i provider.Identity) []byte {
+	var b strings.Builder
+	line := func(mode, path string, data []byte) {
+		if len(data) > 0 {
+			// The flag ~ declares that the argument is base64.
+			fmt.Fprintf(&b, "f~ %s %s root root - %s\n", path, mode, base64.StdEncoding.EncodeToString(data))
+		}
+	}
+	line("0600", HostKeyPath, i.HostKey)
+	if keys := authorizedKeys(i); keys != nil {
+		b.WriteString("d /root/.ssh 0700 root root -\n")
+		line("0600", "/root/.ssh/authorized_keys", keys)
+	}
+	if len(i.Node) > 0 {
+		b.WriteString("d /var/lib/nixbench 0755 root root -\n")
+		line("0644", NodePath, i.Node)
+	}
+	return []byte(b.String())
+}
