@@ -171,9 +171,9 @@ func TestCallWithoutAnswer(t *testing.T) {
 	defer h.Close()
 	h.callTimeout = 300 * time.Millisecond
 	answer, late := make(chan struct{}), make(chan error, 1)
-	var hung *libvirt.Connect
+	begun := make(chan *libvirt.Connect, 1)
 	err = h.runOperation(t.Context(), func(s *session) error {
-		hung = s.conn
+		begun <- s.conn
 		<-answer
 		late <- s.beforeChange("do something")
 		return nil
@@ -182,6 +182,7 @@ func TestCallWithoutAnswer(t *testing.T) {
 	if !errors.Is(err, errNoAnswer) || !errors.As(err, &e) || e.Fix == "" {
 		t.Errorf("err = %v", err)
 	}
+	hung := <-begun
 	if err := h.runOperation(t.Context(), func(s *session) error {
 		if s.conn == hung {
 			t.Error("it is the same connection")
