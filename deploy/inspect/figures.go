@@ -13,8 +13,8 @@ import (
 // Figures are the sizes of a node's processors, memory and disk, and their use, as the node itself reports them.
 type Figures struct {
 	Processors int `json:"processors"`
-	// ProcessorsUsed is the average number of processors that were busy during the measurement. It is nil if the
-	// node's kernel does not count the time of its control group.
+	// ProcessorsUsed is the average number of processors that were busy during the measurement, from 0 to Processors. It is nil
+	// if the node's kernel does not count the time of its control group.
 	ProcessorsUsed *float64 `json:"processorsUsed,omitempty"`
 	Memory         int64    `json:"memory"`     // bytes
 	MemoryUsed     int64    `json:"memoryUsed"` // bytes that programs cannot get
@@ -78,6 +78,9 @@ func parseFigures(text string) (*Figures, error) {
 	err := json.Unmarshal([]byte(text[:min(len(text), maxFigures)]), &out)
 	if err != nil || out.Processors < 1 || out.Memory < 1 || min(out.MemoryUsed, out.Disk, out.DiskUsed) < 0 {
 		return nil, fmt.Errorf("the node's figures are invalid: %.200q", text)
+	}
+	if used := out.ProcessorsUsed; used != nil { // the clock of the measurement is coarse, and a node can report anything
+		*used = min(max(*used, 0), float64(out.Processors))
 	}
 	return &out, nil
 }

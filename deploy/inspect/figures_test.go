@@ -17,6 +17,12 @@ func TestParseFigures(t *testing.T) {
 	if f, err = parseFigures(`{"processors": 4, "memory": 4096}`); err != nil || f.ProcessorsUsed != nil {
 		t.Errorf("without a control group: %+v, %v", f, err)
 	}
+	for reported, want := range map[string]float64{"-1": 0, "-1e308": 0, "4": 4, "4.02": 4, "1e308": 4} {
+		f, err = parseFigures(`{"processors": 4, "memory": 4096, "processorsUsed": ` + reported + `}`)
+		if err != nil || f.ProcessorsUsed == nil || *f.ProcessorsUsed != want {
+			t.Errorf("%s busy processors of 4: %+v, %v", reported, f, err)
+		}
+	}
 	for _, bad := range []string{"", "sh: nproc: not found", `{"processors": 2}`, `{"processors": "two", "memory": 1}`, `{"processors": 2, "memory": 1, "diskUsed": -1}`, `{"processors": 2, "memory": 1e300}`} {
 		if f, err := parseFigures(bad); err == nil {
 			t.Errorf("%q: %+v", bad, f)
@@ -32,7 +38,7 @@ func TestFiguresScript(t *testing.T) {
 	}
 	f, err := parseFigures(string(out))
 	if err != nil || f.Processors < 1 || f.MemoryUsed <= 0 || f.MemoryUsed > f.Memory || f.Disk <= 0 || f.DiskUsed <= 0 || f.DiskUsed > f.Disk ||
-		f.ProcessorsUsed != nil && (*f.ProcessorsUsed < 0 || *f.ProcessorsUsed > 2*float64(f.Processors)) {
+		f.ProcessorsUsed != nil && (*f.ProcessorsUsed < 0 || *f.ProcessorsUsed > float64(f.Processors)) {
 		t.Errorf("%+v, %v\n%s", f, err, out)
 	}
 }
