@@ -44,7 +44,10 @@ func newChannel(conn net.Conn) *channel {
 	return &channel{conn, in, out, sync.OnceValue(func() error {
 		close(closed)
 		sent.CloseWithError(net.ErrClosed)
-		time.AfterFunc(closeGrace, func() { received.CloseWithError(net.ErrClosed) })
+		time.AfterFunc(closeGrace, func() {
+			received.CloseWithError(net.ErrClosed)
+			conn.Close() // also if a write waits for a program that reads nothing
+		})
 		return nil
 	})}
 }

@@ -3,6 +3,7 @@ package remote
 import (
 	"errors"
 	"net"
+	"sync"
 	"testing"
 )
 
@@ -49,4 +50,33 @@ func TestDataOfEndedWrite(t *testing.T) {
 	if got := <-s.wrote; got != "data" {
 		t.Errorf("the connection was given %q", got)
 	}
+}
+
+// fullConn is a connection whose other side reads nothing: a write is blocked until Close.
+type fullConn struct {
+	net.Conn
+	began, closed chan struct{}
+	close         func()
+}
+
+func (f *fullConn) Read([]byte) (int, error) { <-f.closed; return 0, net.ErrClosed }
+func (f *fullConn) Close() error             { f.close(); return nil }
+func (f *fullConn) Write([]byte) (int, error) {
+	close(f.began)
+	<-f.closed
+	return 0, net.ErrClosed
+}
+
+// Close also closes a connection whose other side reads nothing. Otherwise a program on the node would run until the SSH connection
+// ends.
+func TestCloseDuringWrite(t *testing.T) {
+	f := &fullConn{began: make(chan struct{}), closed: make(chan struct{})}
+	f.close = sync.OnceFunc(func() { close(f.closed) })
+	c := newChannel(f)
+	if _, err := c.Write([]byte("data")); err != nil {
+		t.Fatal(err)
+	}
+	<-f.began
+	c.Close()
+	<-f.closed
 }

@@ -122,8 +122,12 @@ func (h *Host) sharedConn(ctx context.Context, attempts int) (*Conn, error) {
 	if h.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	text := "an SSH login at " + joinAddresses(h.candidates())
-	until, _ := ctx.Deadline()
+	candidates := h.candidates()
+	text := "an SSH login at " + joinAddresses(candidates)
+	until, limited := ctx.Deadline()
+	if latest := time.Now().Add(time.Duration(len(candidates)) * h.opts.withDefaults(h.cfg).Timeout); attempts > 0 && (!limited || latest.Before(until)) {
+		until = latest
+	}
 	wait := h.opts.Send.Wait(event.Event{Node: h.cfg.Node, Phase: event.Connect, Text: text, Until: until})
 	defer wait.End()
 	conn, err := h.dialRetrying(ctx, attempts, func(err error) {
