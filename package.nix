@@ -66,8 +66,6 @@ buildGoModule {
       --bash <($out/bin/nixbench completion bash) \
       --zsh <($out/bin/nixbench completion zsh) \
       --fish <($out/bin/nixbench completion fish)
-    $out/bin/nixbench man man1
-    installManPage man1/*.1
   '';
 
   meta = {

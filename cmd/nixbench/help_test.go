@@ -3,15 +3,12 @@ package main
 import (
 	"bytes"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // renderHelp returns what `nixbench ARGS…` prints.
@@ -79,35 +76,5 @@ func TestGlobalFlagsAreShownOnce(t *testing.T) {
 		if strings.Contains(text, description) || !strings.Contains(text, "nixbench help flags") {
 			t.Errorf("nixbench %s:\n%s", strings.Join(args, " "), text)
 		}
-	}
-}
-
-// Each command has a manual page with all of its flags. Only nixbench-flags describes the flags of all commands.
-func TestManuals(t *testing.T) {
-	dir := t.TempDir()
-	root := newRootCommand(newApp(t.Context(), nil))
-	if err := writeManuals(dir, root); err != nil {
-		t.Fatal(err)
-	}
-	flags := 0
-	for _, c := range append([]*cobra.Command{root}, commandsBelow(root)...) {
-		name := strings.ReplaceAll(c.CommandPath(), " ", "-")
-		data, err := os.ReadFile(filepath.Join(dir, name+".1"))
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		page := strings.ReplaceAll(string(data), `\-`, "-")
-		if got, want := strings.Contains(page, "--show-trace "), name == "nixbench-flags"; got != want {
-			t.Errorf("%s describes --show-trace: %v, want %v", name, got, want)
-		}
-		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-			if flags++; !f.Hidden && !strings.Contains(page, "--"+f.Name+" ") {
-				t.Errorf("%s: --%s is missing", name, f.Name)
-			}
-		})
-	}
-	if flags < 100 {
-		t.Errorf("only %d flags", flags)
 	}
 }

@@ -86,10 +86,9 @@ func newRootCommand(a *app) *cobra.Command {
 	addGroup(root, "Machines and nodes", execCommand(a), sshCommand(a), logsCommand(a), consoleCommand(a), startCommand(a), stopCommand(a), rebootCommand(a), destroyCommand(a), secretsCommand(a), stateCommand(a),
 		kubeconfigCommand(a), kubectlCommand(a))
 	addGroup(root, "Benchmarks", benchCommand(a))
-	addGroup(root, "Other", manCommand(a))
+	root.AddGroup(&cobra.Group{ID: "Other", Title: "Other:"})
 	setDefaults(root)
 	addHelp(root, "Other")
-	registerCompletion(a, root)
 	return root
 }
 

@@ -70,7 +70,7 @@ func (c *Changer) Deploy(ctx context.Context, t Task, o Options) (Result, error)
 		// report why the run was cancelled, and not an error that the cancellation caused
 		err = &fleet.NodeError{Node: t.Node.Name, Step: event.Deploy, Err: context.Cause(ctx)}
 	}
-	return result, AddCause(ctx, c.Fleet, t.Node.Name, err)
+	return result, err
 }
 
 // runDeploySteps does the work of Deploy. If the activation fails, it restores the previous keys of the node.

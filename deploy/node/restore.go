@@ -44,11 +44,11 @@ func (c *Changer) restoreSystem(ctx context.Context, t Task, h host, o Options, 
 	}
 	if t.KeySet != nil { // restore the keys before the system, because the services of the earlier system start with the previous keys
 		if err := c.Uploader.PutBack(ctx, name, h); err != nil {
-			return AddCause(ctx, c.Fleet, name, err)
+			return err
 		}
 	}
 	_, _, err := c.ApplySystem(ctx, name, h, newEarlierTarget(before, generation, activate.Request{Run: c.RunID + "-back", Path: path, Goal: goal}, o))
-	return AddCause(ctx, c.Fleet, name, err)
+	return err
 }
 
 // newEarlierTarget returns the target for a system that the node had before. generation is the number of that system in the node's
@@ -68,7 +68,7 @@ func (c *Changer) RollBack(ctx context.Context, n nixeval.Node, before activate.
 	activation, outcome, err := c.ApplySystem(ctx, n.Name, h, newEarlierTarget(before, generation, activate.Request{Run: c.RunID, Path: path, Goal: activate.Switch}, o))
 	result := Result{Outcome: outcome, Activation: &activation}
 	if err != nil {
-		return result, AddCause(ctx, c.Fleet, n.Name, &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err})
+		return result, &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err}
 	}
 	result.Text = formatActivation(activation, before)
 	return result, nil

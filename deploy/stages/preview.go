@@ -207,7 +207,7 @@ func (r describer) node(ctx context.Context, n plan.Node) Preview {
 		Generation: n.Observed.Generation, Profile: n.Observed.Profile, Action: n.Action, plan: n, err: n.Err,
 	}
 	if n.Err == nil && n.Built && n.Observation.Err == nil && !isDown(n.Machine) {
-		p.err = node.AddCause(ctx, r.Fleet, p.Node, r.addDetails(ctx, &p))
+		p.err = r.addDetails(ctx, &p)
 	}
 	if p.err != nil {
 		p.Error = p.err.Error()
