@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -64,8 +63,7 @@ type Request struct {
 	Known          []string
 
 	// Activator is the program that activates the system: NixosRebuild, or empty for switch-to-configuration.
-	Activator         string
-	InstallBootLoader bool // nixos-rebuild's --install-bootloader
+	Activator string
 
 	// Observed is the state of the node at an earlier inspection, or nil. If it is set, Activate inspects the node again only if
 	// the node's systems have changed since that inspection.
@@ -101,8 +99,8 @@ func (r Result) RebootNeeded() bool {
 // Activate makes the node run or boot the system of the request. If an earlier run is unfinished,
 // Activate finishes that run first. It does nothing if the node has reached the goal already.
 func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request) (Result, error) {
-	if err := r.validate(node); err != nil {
-		return Result{}, err
+	if strings.ContainsAny(r.Run+r.Path+r.Specialisation, " \t\n") { // the node separates them by spaces
+		return Result{}, failure.On(node, fmt.Errorf("activate: bad run, path or specialisation: %q %q %q", r.Run, r.Path, r.Specialisation))
 	}
 	if r.canUseObserved() {
 		before := r.Observed.WithDesired(r.Path)
@@ -155,27 +153,6 @@ func (a *Activator) activateInspected(ctx context.Context, node string, h Host, 
 func (r Request) canUseObserved() bool {
 	return r.Observed != nil && r.Observed.NixOS && !r.Observed.HasUnfinishedRun() &&
 		r.Goal != DryActivate && r.Specialisation == "" && r.Activator != NixosRebuild
-}
-
-// validate returns an error if a field of the request is invalid.
-func (r Request) validate(node string) error {
-	switch {
-	case !slices.Contains([]Goal{Switch, Boot, Test, DryActivate}, r.Goal):
-		return failure.On(node, fmt.Errorf("activate: there is no goal %q", r.Goal))
-	case r.Activator != "" && r.Activator != NixosRebuild && r.Activator != "switch-to-configuration":
-		return failure.On(node, fmt.Errorf("activate: there is no activator %q", r.Activator))
-	case r.Specialisation != "" && r.Goal == Boot:
-		return failure.On(node, errors.New("activate: a specialisation cannot be the boot default: boot loaders select generations, not specialisations"))
-	case r.Goal != DryActivate && r.Run == "":
-		return failure.On(node, errors.New("activate: the run has no id"))
-	case r.Confirm < 0:
-		return failure.On(node, fmt.Errorf("activate: cannot wait %s for a confirmation", r.Confirm))
-	case r.SettleTime < 0:
-		return failure.On(node, fmt.Errorf("activate: cannot watch services for %s", r.SettleTime))
-	case !path.IsAbs(r.Path), strings.ContainsAny(r.Run+r.Path+r.Specialisation, " \t\n"):
-		return failure.On(node, fmt.Errorf("activate: bad run, path or specialisation: %q %q %q", r.Run, r.Path, r.Specialisation))
-	}
-	return nil
 }
 
 // checkSystem returns an error if the node does not run NixOS, or if it cannot activate the requested system.

@@ -162,7 +162,7 @@ func TestSwitchTakesThreeCommandsAndTwoHandshakes(t *testing.T) {
 	if !res.Changed || res.Outcome != Committed || res.After.Generation != 8 || res.Before.Generation != 7 || res.Exit != 0 {
 		t.Errorf("%+v", res)
 	}
-	want := []string{"inspect " + newPath + "  ", "start r1 switch " + newPath + "  8   0 0 ", "confirm r1 2"}
+	want := []string{"inspect " + newPath + "  ", "start r1 switch " + newPath + "  8   0 ", "confirm r1 2"}
 	if diff := cmp.Diff(want, f.called); diff != "" {
 		t.Error(diff)
 	}
@@ -420,8 +420,6 @@ func TestErrors(t *testing.T) {
 		"watched": {change: func(f *fakeNode) {
 			f.run = map[string]string{"run": "r0", "phase": "switching", "alive": "yes", "seen": "1", "to": newPath}
 		}, want: "web-1: run r0 is switching the node to " + newPath},
-		"goal":    {r: func(r *Request) { r.Goal = "swich" }, want: `web-1: activate: there is no goal "swich"`},
-		"no run":  {r: func(r *Request) { r.Run = "" }, want: "web-1: activate: the run has no id"},
 		"injects": {r: func(r *Request) { r.Run = "a\nb" }, want: `web-1: activate: bad run, path or specialisation: "a\nb" "` + newPath + `" ""`},
 	} {
 		t.Run(name, func(t *testing.T) {

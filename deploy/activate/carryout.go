@@ -22,11 +22,7 @@ func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Re
 	if r.generation > 0 {
 		generation = strconv.Itoa(r.generation)
 	}
-	install := "0"
-	if r.InstallBootLoader {
-		install = "1"
-	}
-	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install, wholeSeconds(r.SettleTime), r.Observed.fingerprint())
+	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, wholeSeconds(r.SettleTime), r.Observed.fingerprint())
 	if errors.Is(err, errNodeChanged) {
 		a.sendEvent(node, event.NodeEnd, event.Activate, "not started, because the node has changed since it was inspected")
 		return res, err

@@ -96,7 +96,7 @@ func TestScriptEarlierVersion(t *testing.T) {
 				t.Fatalf("%+v, %v", before.Last, err)
 			}
 			w := n.a.newWatch("web-1", n.host, "r1", 20*time.Second)
-			if err := w.follow(t.Context(), false, "start", "r1", "switch", n.newPath, "", "20", "", "", "0", "1"); err != nil || w.lastRun().phase != phaseWaiting {
+			if err := w.follow(t.Context(), false, "start", "r1", "switch", n.newPath, "", "20", "", "", "1"); err != nil || w.lastRun().phase != phaseWaiting {
 				t.Errorf("%+v, %v", w.lastRun(), err)
 			}
 			n.is(n.newPath, n.oldPath, "new test")

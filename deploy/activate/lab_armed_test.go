@@ -80,7 +80,7 @@ func (b *bench) abandon(system, phase string, confirm time.Duration) {
 	w := a.newWatch(b.name, h, r.Run, r.Confirm)
 	done := make(chan error, 1)
 	go func() {
-		done <- w.follow(ctx, false, "start", r.Run, string(r.Goal), r.Path, "", wholeSeconds(r.Confirm), "", "", "0", "0")
+		done <- w.follow(ctx, false, "start", r.Run, string(r.Goal), r.Path, "", wholeSeconds(r.Confirm), "", "", "0")
 	}()
 	waitFor(b.t, 20*time.Second, "the run to be "+phase, func() bool {
 		n := b.inspect()

@@ -40,15 +40,6 @@ func testNixosRebuild(t *testing.T, install func(*standIn)) {
 			}
 			n.is(n.newPath, n.newPath, "new switch")
 		},
-		"boot loader": func(t *testing.T, n *standIn, r Request) {
-			r.InstallBootLoader = true
-			if _, err := n.activate(r); err != nil {
-				t.Error(err)
-			}
-			if got := n.read("world/loader"); got != "1\n" {
-				t.Errorf("NIXOS_INSTALL_BOOTLOADER was %q", got)
-			}
-		},
 		"unit fails": func(t *testing.T, n *standIn, r Request) {
 			n.onNew("fails web.service; reports 'warning: the following units failed: web.service'")
 			n.rollsBack(r, reasonSwitch, "unit web.service failed (exit 4)")

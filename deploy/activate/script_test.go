@@ -680,7 +680,7 @@ func TestScriptConfirmedOnce(t *testing.T) {
 	n := newStandIn(t)
 	w := n.a.newWatch("web-1", n.host, "r1", 20*time.Second)
 	n.onNew(`only web.service 500 0 active running`)
-	start := []string{"start", "r1", "switch", n.newPath, "", "20", "", "", "0", "1"}
+	start := []string{"start", "r1", "switch", n.newPath, "", "20", "", "", "1"}
 	if err := w.follow(t.Context(), false, start...); err != nil || w.lastRun().phase != phaseWaiting {
 		t.Fatalf("%+v, %v", w.lastRun(), err)
 	}
@@ -718,7 +718,7 @@ func TestScriptBusy(t *testing.T) {
 	t.Parallel()
 	n := newStandIn(t)
 	start := func(run string) error {
-		return n.a.newWatch("web-1", n.host, run, 20*time.Second).follow(t.Context(), false, "start", run, "switch", n.newPath, "", "20", "", "", "0", "1")
+		return n.a.newWatch("web-1", n.host, run, 20*time.Second).follow(t.Context(), false, "start", run, "switch", n.newPath, "", "20", "", "", "1")
 	}
 	if err := start("r1"); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Commands that the client calls to start, follow and confirm a run.
 
-start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
+start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION WATCH OBSERVED
   local last='' limit
   if [ ! -d "$live" ] || [ ! -d "$kept" ] || [ ! -d "$roots" ]; then
     { mkdir -p "$kept" "$roots" "$live" && chmod 0700 "$live"; } || die "cannot write the record of the switch"
@@ -18,10 +18,10 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
     pause 0.05
   done
   clear
-  run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7 settle=$9
+  run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7 settle=$8
   findClient
   to=$path${spec:+/specialisation/$spec}
-  was=${10:-}
+  was=${9:-}
   was=${was#*|*|} was=${was%%|*} # the generation that the client has observed
   # Find this shell's file now: after the switch, $current may contain another bash.
   { cd -P "${BASH%/*}" && shell=$PWD/${BASH##*/}; } 2>/dev/null || die "cannot find the folder of $BASH"
@@ -32,9 +32,9 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
   if [ -z "$wasPath" ] || [ "${target["$profile-$was-link"]-}" != "$wasPath" ]; then readGeneration; fi
   # Protect the system from the garbage collector. The garbage collector keeps the current folder of each process, and the paths
   # in each process's environment. First this shell protects the system so, later the process of the run does.
-  cd "$path" 2>/dev/null || { [ -z "${10:-}" ] && die "$path is not on this node"; exit 76; }
-  if [ -n "${10:-}" ]; then
-    [ "${10}" = "$from|$wasPath|${was:-0}|${last:-|}" ] && [ -x "$to/bin/switch-to-configuration" ] || exit 76
+  cd "$path" 2>/dev/null || { [ -z "${9:-}" ] && die "$path is not on this node"; exit 76; }
+  if [ -n "${9:-}" ]; then
+    [ "$9" = "$from|$wasPath|${was:-0}|${last:-|}" ] && [ -x "$to/bin/switch-to-configuration" ] || exit 76
   fi
   # Store this script in a file for the systemd unit of the run. The shell that executes the script has its text in the variable
   # `script`. No earlier run still reads the old file: this shell holds the lock, and the systemd unit of the earlier run has
@@ -66,7 +66,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH OBSERVED
     --property=OOMScoreAdjust=-900 --property=TimeoutStopSec=15min --property=KillMode=mixed \
     --property="ExecStopPost=$shell $live/script recover" \
     --property=Restart=on-failure --property=RestartSec=1s --property=StartLimitIntervalSec=0 \
-    ${LOCALE_ARCHIVE:+--setenv=LOCALE_ARCHIVE="$LOCALE_ARCHIVE"} --setenv=NIXOS_INSTALL_BOOTLOADER="$8" --setenv=NIXBENCH_SYSTEM="$path" \
+    ${LOCALE_ARCHIVE:+--setenv=LOCALE_ARCHIVE="$LOCALE_ARCHIVE"} --setenv=NIXOS_INSTALL_BOOTLOADER=0 --setenv=NIXBENCH_SYSTEM="$path" \
     "$shell" "$live/script" supervise </dev/null || { phase='done' outcome=failed reason=unstarted; save; die "systemd did not start the switch"; }
   exec 9>&-
   cd /

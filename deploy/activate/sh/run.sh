@@ -12,11 +12,9 @@ activateSystem() { # ACTION: activates the new system
 }
 
 # setRebuildCommand sets $rebuild to the command line of nixos-rebuild for ACTION. Without --no-reexec, nixos-rebuild would first
-# evaluate the node's own configuration, to replace itself by a newer nixos-rebuild. nixos-rebuild itself sets
-# NIXOS_INSTALL_BOOTLOADER.
+# evaluate the node's own configuration, to replace itself by a newer nixos-rebuild.
 setRebuildCommand() { # ACTION
   rebuild=(nixos-rebuild "$1" --no-reexec --store-path "$path")
-  [ "${NIXOS_INSTALL_BOOTLOADER:-0}" != 1 ] || rebuild+=(--install-bootloader)
 }
 
 # prepareSwitch runs the commands of the new system's option nixbench.beforeSwitch, such as the upgrade of a control plane. They
