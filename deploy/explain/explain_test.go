@@ -259,7 +259,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// For all events, the bars are within the time of the run, and the critical path has no overlaps.
+// For all events, the spans are within the time of the run, and the critical path has no overlaps.
 func TestAnyEvents(t *testing.T) {
 	kinds := []event.Kind{event.PhaseStart, event.PhaseEnd, event.NodeStart, event.NodeEnd, event.NodeLog}
 	phases := []event.Phase{event.Survey, event.Build, event.Copy, event.Activate, "new"}

@@ -17,57 +17,29 @@ const (
 	maxShownNodes = 20 // maximum number of rows for nodes; one more line contains the number of hidden nodes
 	maxShownSteps = 12 // number of the longest steps of the critical path that are shown; more if several took the same time
 	maxName       = 20 // columns for the name of a node
-	barWidth      = 48
+	maxLine       = 80 // columns of a line
 )
-
-// shades are the characters for the phases in the bar of a node, in the order of the legend.
-var shades = []struct {
-	phase event.Phase
-	shade rune
-}{
-	{event.Boot, '▄'}, {event.Connect, '·'}, {event.Copy, '▒'}, {event.Keys, '▪'}, {event.Activate, '█'}, {event.Confirm, '▓'}, {event.Check, '░'}, {event.Remove, '×'},
-	{"", '▬'}, // every other phase
-}
-
-// shadeOf returns the index in shades of a phase.
-func shadeOf(p event.Phase) int {
-	for i, s := range shades {
-		if s.phase == p {
-			return i
-		}
-	}
-	return len(shades) - 1
-}
 
 // Write writes the report as text, in lines of at most 80 columns.
 func (r Report) Write(w io.Writer) error {
 	var b bytes.Buffer
 	r.writeHeader(&b)
+	if len(r.Phases)+len(r.Nodes) > 0 {
+		fmt.Fprintf(&b, "%*s %9s\n", maxName+10, "start", "time")
+	}
 	for _, s := range r.Phases {
-		r.writeRow(&b, string(s.Phase), []Span{s}, s.Took, func(Span) rune { return '█' })
+		r.writeRow(&b, string(s.Phase), []Span{s}, s.Took, "")
 	}
 	nodes, more := r.SelectNodes(maxShownNodes)
 	if len(nodes) > 0 && len(r.Phases) > 0 {
 		b.WriteString("\n")
 	}
-	used := map[int]bool{}
 	for _, n := range nodes {
-		r.writeRow(&b, n.Node, n.Spans, n.Busy, func(s Span) rune { return shades[shadeOf(s.Phase)].shade })
-		for _, s := range n.Spans {
-			used[shadeOf(s.Phase)] = true
-		}
+		longest := slices.MaxFunc(n.Spans, func(a, b Span) int { return cmp.Compare(a.Took, b.Took) })
+		r.writeRow(&b, n.Node, n.Spans, n.Busy, fmt.Sprintf("longest: %s %s", longest.Phase, longest.Took))
 	}
 	if more > 0 {
 		fmt.Fprintf(&b, "… and %d more nodes\n", more)
-	}
-	var legend []string
-	for i, s := range shades {
-		if used[i] {
-			legend = append(legend, fmt.Sprintf("%c %s", s.shade, cmp.Or(s.phase, "other")))
-		}
-	}
-	if len(legend) > 0 {
-		fmt.Fprintln(&b, strings.Join(legend, "  "))
 	}
 	r.writePath(&b)
 	if r.Damaged > 0 {
@@ -77,7 +49,7 @@ func (r Report) Write(w io.Writer) error {
 	return err
 }
 
-// writeHeader writes the line above the chart: the run, its status, the number of nodes, and the duration.
+// writeHeader writes the line above the table: the run, its status, the number of nodes, and the duration.
 func (r Report) writeHeader(b *bytes.Buffer) {
 	var parts []string
 	if r.Run != "" {
@@ -128,29 +100,19 @@ func (r Report) SelectNodes(n int) (nodes []Node, more int) {
 	return nodes, len(r.Nodes) - n
 }
 
-// writeRow writes a row of the chart: a name, the spans as a bar, and the time took. Each character
-// of the bar stands for a part of the run's time, and shows the span that was running for most of this part.
-func (r Report) writeRow(b *bytes.Buffer, name string, spans []Span, took Seconds, shade func(Span) rune) {
-	cells := []rune(strings.Repeat(" ", barWidth))
-	most := make([]float64, barWidth)
-	mark := ""
+// writeRow writes a row about a phase of the run, or about a node: when its first span began, the time took, and a text.
+func (r Report) writeRow(b *bytes.Buffer, name string, spans []Span, took Seconds, text string) {
+	mark := " "
 	for _, s := range spans {
 		switch {
 		case s.Failed:
-			mark = " ✗"
-		case s.Unfinished && s.end() == r.Total && mark == "":
-			mark = " …"
-		}
-		scale := barWidth / float64(max(r.Total, 1))
-		from, to := float64(s.Start)*scale, float64(s.end())*scale
-		for i := int(from); i < barWidth && (float64(i) < to || i == int(from)); i++ {
-			part := min(to, float64(i+1)) - max(from, float64(i))
-			if cells[i] == ' ' || part > most[i] {
-				cells[i], most[i] = shade(s), part
-			}
+			mark = "✗"
+		case s.Unfinished && s.end() == r.Total && mark == " ":
+			mark = "…"
 		}
 	}
-	fmt.Fprintf(b, "%s  %s%8s%s\n", padOrCut(name, maxName), string(cells), took, mark)
+	row := fmt.Sprintf("%s %9s %9s %s %s", padOrCut(name, maxName), spans[0].Start, took, mark, text)
+	fmt.Fprintln(b, strings.TrimRight(row, " "))
 }
 
 // padOrCut adds spaces to s or cuts s, so that the result has exactly n columns.
@@ -167,7 +129,7 @@ func (r Report) writePath(b *bytes.Buffer) {
 	if len(r.Critical) == 0 {
 		return
 	}
-	line := func(name string, took Seconds) { fmt.Fprintf(b, "  %s%8s\n", padOrCut(name, maxName+barWidth), took) }
+	line := func(name string, took Seconds) { fmt.Fprintf(b, "  %s%8s\n", padOrCut(name, maxLine-10), took) }
 	b.WriteString("\ncritical path\n")
 	longest := slices.SortedFunc(slices.Values(r.Critical), func(a, b Span) int { return cmp.Compare(b.Took, a.Took) })
 	shortest := longest[min(len(longest), maxShownSteps)-1].Took // a step that took less time is not shown
