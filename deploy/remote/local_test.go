@@ -3,6 +3,7 @@ package remote_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,4 +26,16 @@ func TestCloseEndsLocalCommands(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	gone(t, pid, time.Second)
+}
+
+func TestCommandInErrorsIsOneLine(t *testing.T) {
+	for want, argv := range map[string][]string{
+		"systemctl is-active sshd": {"systemctl", "is-active", "sshd"},
+		"sh -c { echo 1 echo 2 }…": {"sh", "-c", "{\n  echo 1\n  echo 2\n}"},
+		"sh -c " + strings.Repeat("é", 54) + "…": {"sh", "-c", strings.Repeat("é", 100) + "\n"},
+	} {
+		if got := (remote.Cmd{Argv: argv}).String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
 }

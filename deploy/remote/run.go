@@ -50,12 +50,17 @@ type Cmd struct {
 	Unlimited bool // neither limit applies: the user reads the output and decides when the command ends
 }
 
-// String returns the text of the command for errors.
+// String returns the text of the command for errors, in one line. Of a script with several lines, it returns the beginning.
 func (cmd Cmd) String() string {
 	if cmd.Name != "" {
 		return cmd.Name
 	}
-	return strings.Join(cmd.Argv, " ")
+	text := strings.Join(cmd.Argv, " ")
+	if strings.Contains(text, "\n") {
+		words := []rune(strings.Join(strings.Fields(text), " "))
+		text = string(words[:min(60, len(words))]) + "…"
+	}
+	return text
 }
 
 // Output runs a command and returns its stdout.

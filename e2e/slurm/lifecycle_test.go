@@ -43,7 +43,7 @@ func TestLifecycle(t *testing.T) {
 	}
 	// munged runs with another key. A check detects this, and apply repairs the key, also in munged.
 	c.RunOn("compute-1", "head -c 1024 /dev/urandom > /root/key; cat /root/key > "+mungeKey+"; systemctl restart munged")
-	if code, _, diag := c.Try("check", "--timeout", "2s"); code != 9 || !strings.Contains(diag, "compute-1: munged.service does not accept what munged of controller-1 has signed") {
+	if code, _, diag := c.Try("check", "--timeout", "10s"); code != 9 || !strings.Contains(diag, "compute-1: munged.service does not accept what munged of controller-1 has signed") {
 		t.Errorf("check with another key of munged: exit code %d", code)
 	}
 	if out := c.Run("apply"); !strings.Contains(out, "uploaded munge; restarted munged.service") {
@@ -73,7 +73,7 @@ func TestLifecycle(t *testing.T) {
 
 	// A drained node fails the check, and another run does not end the drain.
 	c.RunOn("controller-1", "scontrol update nodename=compute-2 state=drain reason='bad disk'")
-	if code, _, diag := c.Try("check", "--timeout", "2s"); code != 9 || !strings.Contains(diag, "compute-2 is IDLE+DRAIN+DYNAMIC_NORM (bad disk [root@") {
+	if code, _, diag := c.Try("check", "--timeout", "10s"); code != 9 || !strings.Contains(diag, "compute-2 is IDLE+DRAIN+DYNAMIC_NORM (bad disk [root@") {
 		t.Errorf("check with a drained node: exit code %d", code)
 	}
 	c.RunOn("controller-1", "scontrol update nodename=compute-2 state=undrain")
