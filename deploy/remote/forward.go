@@ -40,8 +40,8 @@ func (c *Conn) DialCommand(cmd Cmd) io.ReadWriteCloser {
 	go func() {
 		defer cancel()
 		err := c.Run(ctx, cmd)
+		stdin.CloseWithError(err)  // first, so that a write after the error of a read fails too
 		stdout.CloseWithError(err) // io.EOF if err is nil
-		stdin.CloseWithError(err)
 	}()
 	return &commandConn{out, in, cancel}
 }

@@ -30,8 +30,8 @@ func TestCloseEndsLocalCommands(t *testing.T) {
 
 func TestCommandInErrorsIsOneLine(t *testing.T) {
 	for want, argv := range map[string][]string{
-		"systemctl is-active sshd": {"systemctl", "is-active", "sshd"},
-		"sh -c { echo 1 echo 2 }…": {"sh", "-c", "{\n  echo 1\n  echo 2\n}"},
+		"systemctl is-active sshd":               {"systemctl", "is-active", "sshd"},
+		"sh -c { echo 1 echo 2 }…":               {"sh", "-c", "{\n  echo 1\n  echo 2\n}"},
 		"sh -c " + strings.Repeat("é", 54) + "…": {"sh", "-c", strings.Repeat("é", 100) + "\n"},
 	} {
 		if got := (remote.Cmd{Argv: argv}).String(); got != want {
