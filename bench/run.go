@@ -172,7 +172,7 @@ func (a *attempt) execute(ctx context.Context, folder string) error {
 	defer running.Close()
 	a.Systems = running.Systems
 	if err := compareSystems(configuration.Systems, running.Systems); err != nil {
-		return fmt.Errorf("%w: %s", err, explainChange(configuration.Outside, sweep.Created))
+		return fmt.Errorf("%w: a file that is not in the sweep's copy of the hive, such as one of nixpkgs, was changed after the sweep was frozen; undo this, or begin a new sweep with nixbench bench run --new", err)
 	}
 	p, err := running.Player(sweep.Benchmark.Workloads[a.trial.Workload()], a.trial.Cell[SubmissionFactor] == ArraySubmission)
 	if err != nil {

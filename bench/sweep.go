@@ -82,9 +82,6 @@ type Configuration struct {
 	Modules []Level           `json:"modules,omitempty"` // those levels of the configuration that are NixOS modules
 	Systems map[string]System `json:"systems,omitempty"` // by node, the frozen system
 	Hollow  int               `json:"hollow,omitempty"`  // number of hollow nodes: one machine stands for several hollow nodes
-	// Outside has the paths outside of the sweep's folder from which the systems are made, such as a nixpkgs. The value of a path is the
-	// file to which the links of the path lead.
-	Outside map[string]string `json:"outside,omitempty"`
 	// Closure contains all store paths of the systems. If the sweep repeats an archive, Closure comes from systems that are built with
 	// the addresses and keys of the original sweep, since the new cluster has other keys.
 	Closure []string `json:"closure,omitempty"`

@@ -18,8 +18,8 @@ import (
 // ModulesFolder is the folder beside hive.nix into which `nixbench init` writes nixbench's NixOS modules.
 const ModulesFolder = "modules"
 
-// ImportedModules returns the folders from which the hive's nodes import nixbench's NixOS modules.
-func ImportedModules(hive *nixeval.Hive) []string {
+// importedModules returns the folders from which the hive's nodes import nixbench's NixOS modules.
+func importedModules(hive *nixeval.Hive) []string {
 	var folders []string
 	for _, u := range hive.Units {
 		if folder := u.Deployment.Modules; folder != nil && !slices.Contains(folders, *folder) {
@@ -36,7 +36,7 @@ func warnAboutModules(source nixeval.Source, hive *nixeval.Hive, version string,
 	beside := filepath.Join(source.Dir, ModulesFolder)
 	var folders []string
 	if hive != nil {
-		folders = ImportedModules(hive)
+		folders = importedModules(hive)
 	}
 	if !source.IsFlake() && durable.Exists(filepath.Join(beside, "runtime.nix")) && durable.Exists(filepath.Join(beside, "image.nix")) && !slices.Contains(folders, beside) {
 		folders = append(folders, beside)

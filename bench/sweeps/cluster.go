@@ -2,8 +2,6 @@ package sweeps
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"net/url"
@@ -145,9 +143,6 @@ func (c *cluster) freeze(ctx context.Context, configuration *bench.Configuration
 	if err := s.Eval.KeepDerivations(ctx, drvs); err != nil {
 		return err
 	}
-	if configuration.Outside, err = c.findOutside(ctx, s); err != nil {
-		return err
-	}
 	var systems []string
 	for _, b := range repeated {
 		systems = append(systems, b.Path)
@@ -185,29 +180,6 @@ func (c *cluster) check(hive *nixeval.Hive, levels map[string]string) error {
 	}
 	_, err := c.findClient(hive, kinds[0])
 	return err
-}
-
-// findOutside returns the paths of nixpkgs and of nixbench's modules from which the hive's systems are made, if these paths are
-// neither in the sweep's folder nor in the Nix store. The value of each path is the file to which its symbolic links lead.
-func (c *cluster) findOutside(ctx context.Context, s *deploy.Session) (map[string]string, error) {
-	data, err := s.Eval.Introspect(ctx, nixeval.Expression{Text: "{ pkgs, ... }: toString pkgs.path"})
-	if err != nil {
-		return nil, fmt.Errorf("the path of nixpkgs: %w", err)
-	}
-	var nixpkgs string
-	if err := json.Unmarshal(data, &nixpkgs); err != nil {
-		return nil, fmt.Errorf("the path of nixpkgs: %w", err)
-	}
-	out := map[string]string{}
-	for _, path := range append(deploy.ImportedModules(s.Hive), nixpkgs) {
-		if strings.HasPrefix(path, "/nix/store/") || strings.HasPrefix(path, c.folder+"/") {
-			continue
-		}
-		if out[path], err = filepath.EvalSymlinks(path); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }
 
 // keepFacts returns the file with the facts (addresses and hashes of keys) from which the closure of a configuration is built.
