@@ -38,7 +38,7 @@ func (s Sweep) CompareLevels(attempts map[int][]Attempt) []LevelDifference {
 	var out []LevelDifference
 	paired, first := map[int]bool{}, s.firstResults(attempts)
 	add := func(i, k int) {
-		out = append(out, compareLevels(s.Configurations[i], s.Configurations[k], first[i].Limits, first[k].Limits))
+		out = append(out, compareConfigurations(s.Configurations[i], s.Configurations[k], first[i].Limits, first[k].Limits))
 	}
 	for k := range s.Configurations {
 		for i := range k {
@@ -77,9 +77,9 @@ var packageForm = regexp.MustCompile(`^[A-Za-z].*-[0-9]+\.[0-9]`)
 // ownForm matches the names of store paths that differ from node to node. They are not packages, even if the name contains a version.
 var ownForm = regexp.MustCompile(`^(nixos-system-|initrd-|unit-|etc-)`)
 
-// compareLevels compares the systems of two configurations, and the limits with which their schedulers ran. If the configurations differ
+// compareConfigurations compares the systems of two configurations, and the limits with which their schedulers ran. If the configurations differ
 // only in the sizes of machines, changed packages and limits are undeclared differences.
-func compareLevels(a, b Configuration, limitsA, limitsB []player.Limit) LevelDifference {
+func compareConfigurations(a, b Configuration, limitsA, limitsB []player.Limit) LevelDifference {
 	d := LevelDifference{A: a.Levels, B: b.Levels, Factors: findChanged(a.Levels, b.Levels), Packages: DescribeClosures(a.Closure, b.Closure)}
 	changed, all := CompareClosures(a.Closure, b.Closure)
 	d.Changed, d.Paths = len(changed), all

@@ -163,8 +163,8 @@ func TestModuleLevels(t *testing.T) {
 		t.Fatalf("%+v", configurations)
 	}
 	c := configurations[0]
-	if diff := cmp.Diff([]Level{{Benchmark: "x", Factor: "qps", Level: "low"}}, c.Modules); diff != "" || !slices.Equal(c.Sets(), []string{"roles.w.count=2"}) {
-		t.Errorf("%s%v", diff, c.Sets())
+	if diff := cmp.Diff([]Level{{Benchmark: "x", Factor: "qps", Level: "low"}}, c.Modules); diff != "" || !slices.Equal(c.SetArguments(), []string{"roles.w.count=2"}) {
+		t.Errorf("%s%v", diff, c.SetArguments())
 	}
 	other := c
 	other.Levels = map[string]string{"roles.w.count": "2", "qps": "high"}

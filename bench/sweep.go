@@ -145,8 +145,9 @@ func (s Sweep) HasArrays(levels map[string]string) bool {
 	})
 }
 
-// Sets returns the arguments of --set for the levels of the configuration, except levels that are NixOS modules or limits.
-func (c Configuration) Sets() []string {
+// SetArguments returns the arguments of --set, such as `roles.worker.count=2`, for the levels of the configuration. A level that is a
+// NixOS module or a limit of the scheduler has none.
+func (c Configuration) SetArguments() []string {
 	var out []string
 	for _, f := range slices.Sorted(maps.Keys(c.Levels)) {
 		if f != LimitsFactor && !slices.ContainsFunc(c.Modules, func(l Level) bool { return l.Factor == f }) {

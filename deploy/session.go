@@ -140,7 +140,7 @@ func warnIfRenamed(s *Session) {
 // Send sends an event to the sink of the request, and records it if a run is recorded.
 func (s *Session) Send(e event.Event) {
 	if run := s.run.Load(); run != nil {
-		run.Record.Event(e)
+		run.Record.RecordEvent(e)
 	}
 	if s.request.Send != nil {
 		s.request.Send(e)

@@ -19,7 +19,7 @@ func (e *Evaluator) Build(ctx context.Context, closures map[string]Closure, buil
 	return e.NewBuilds(len(closures), builders, nil).Finish(ctx, closures)
 }
 
-// realise runs one Nix process that builds closures. The events of the process go to send.
+// realise builds the closures of units with one Nix process, whose events go to send. It returns what [Evaluator.Build] returns.
 func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, builders string, send event.Sink) ([]string, error) {
 	units := slices.SortedFunc(maps.Keys(closures), CompareNatural)
 	drvs := distinctValues(units, func(u string) string { return closures[u].Drv })

@@ -93,7 +93,7 @@ func analyse(in Input) analysis {
 func (r *Ratio) answerOfClaim(claims []stats.ClaimResult) bool {
 	for _, c := range claims {
 		for _, part := range c.Parts {
-			if maps.Equal(part.Cell, r.Cell) && c.Claim.Covers(r.Metric, r.Factor, r.A, r.B, r.Cell) {
+			if maps.Equal(part.Cell, r.Cell) && c.Claim.IsAbout(r.Metric, r.Factor, r.A, r.B, r.Cell) {
 				r.Answer, r.P = fmt.Sprintf("%s (claim %s)", part.Verdict, c.Name), part.P
 				return true
 			}

@@ -54,7 +54,7 @@ type Limit struct {
 //go:embed page.html
 var pageHTML string
 
-// plotHTML has the templates of drawings, on the page and in files of their own.
+// plotHTML has the templates of the plots in the HTML page and in separate SVG files.
 //
 //go:embed plot.html
 var plotHTML string

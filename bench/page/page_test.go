@@ -156,7 +156,7 @@ func TestGolden(t *testing.T) {
 	in := example(t)
 	checkGolden(t, "sweep.html", styles.ReplaceAllString(render(t, in), "<style></style>"))
 	var text strings.Builder
-	for _, table := range Text(in) {
+	for _, table := range SummaryTables(in) {
 		fmt.Fprintf(&text, "# %s\n%s\n%s\n", table.Title, table.Note, strings.Join(table.Head, " | "))
 		for _, row := range table.Rows {
 			if len(row) != len(table.Head) {
@@ -216,7 +216,7 @@ func TestContent(t *testing.T) {
 			in.Trials[i].Metrics["throughput"] = 1e9
 		}
 	}
-	if diff := cmp.Diff(Text(example(t)), Text(in)); diff != "" {
+	if diff := cmp.Diff(SummaryTables(example(t)), SummaryTables(in)); diff != "" {
 		t.Errorf("an invalid trial changes the summary: %s", diff)
 	}
 }
@@ -299,7 +299,7 @@ func TestStrange(t *testing.T) {
 			if strings.Contains(page, "NaN") || strings.Contains(page, "Inf") {
 				t.Error("a position is not a number")
 			}
-			Text(in)
+			SummaryTables(in)
 		})
 	}
 }
@@ -340,7 +340,7 @@ func TestUnfinished(t *testing.T) {
 		t.Error(page)
 	}
 	var text strings.Builder
-	for _, table := range Text(in) {
+	for _, table := range SummaryTables(in) {
 		fmt.Fprintln(&text, table.Rows)
 	}
 	if !strings.Contains(text.String(), "– – unclear: 1 of 12 trials did not finish exploratory") {
@@ -367,7 +367,7 @@ func TestIncomplete(t *testing.T) {
 		in.Cells = append(in.Cells, map[string]string{"s": level, "n": "1"})
 	}
 	got := map[string]string{}
-	for _, table := range Text(in) {
+	for _, table := range SummaryTables(in) {
 		for _, row := range table.Rows {
 			if table.Title == "Means" && row[0] == "makespan" {
 				got[row[1]] = row[2] + " (" + row[3] + "), " + row[4]
@@ -396,7 +396,7 @@ func TestTextLimits(t *testing.T) {
 	volcano := in.Limits[0]
 	volcano.Cell = map[string]string{"scheduler": "volcano"}
 	in.Limits = append(in.Limits, volcano)
-	for _, table := range Text(in) {
+	for _, table := range SummaryTables(in) {
 		if table.Title != "Limits" {
 			continue
 		}

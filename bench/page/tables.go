@@ -21,9 +21,9 @@ type Table struct {
 	Rows  [][]string
 }
 
-// Text returns the summary of a sweep for a terminal: tables of claims, means, ratios, noise, limits, and differences between systems. A
+// SummaryTables returns the summary of a sweep for a terminal: tables of claims, means, ratios, noise, limits, and differences between systems. A
 // table without rows and note is left out.
-func Text(in Input) []Table {
+func SummaryTables(in Input) []Table {
 	a := analyse(in)
 	return keepFilled(a.listClaims(in.Claims), a.listMeans(a.metrics), a.listRatios(), a.listNoise(), a.listLimits(in.Limits, false), a.listSystems(in.Systems))
 }

@@ -45,15 +45,15 @@ func (r *Remote) Run(ctx context.Context, stdin io.Reader, argv ...string) ([]by
 
 // RunOn runs a command on a node, at most for [CommandTimeout].
 func (r *Remote) RunOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
-	return r.run(ctx, CommandTimeout, node, stdin, argv)
+	return r.runWithin(ctx, CommandTimeout, node, stdin, argv)
 }
 
 // RunLong runs a command on a node until ctx ends, at most for a day.
 func (r *Remote) RunLong(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
-	return r.run(ctx, longTimeout, node, stdin, argv)
+	return r.runWithin(ctx, longTimeout, node, stdin, argv)
 }
 
-func (r *Remote) run(ctx context.Context, limit time.Duration, node string, stdin io.Reader, argv []string) ([]byte, error) {
+func (r *Remote) runWithin(ctx context.Context, limit time.Duration, node string, stdin io.Reader, argv []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if node == "" {

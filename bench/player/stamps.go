@@ -64,7 +64,7 @@ type Measurement struct {
 	Jobs []workload.Job
 	// SetUp prepares the submission. It takes none of the time of the workload.
 	SetUp func(ctx context.Context) error
-	// Follow submits the jobs, whose times count from start, and reads what happens to them until all have ended or ctx ends.
+	// Follow submits each job of Jobs at its time after start, and reads the events of the jobs until all jobs have ended or ctx ends.
 	Follow func(ctx context.Context, start time.Time) error
 	// Events returns what has happened. clocks has the clock of each node.
 	Events func(clocks map[string]Clocks) []Event

@@ -61,7 +61,7 @@ func (r Report) Tables() []page.Table {
 		if len(part.Notes) > 0 {
 			out = append(out, page.Table{Note: strings.Join(part.Notes, "\n")})
 		}
-		out = append(out, page.Text(part)...)
+		out = append(out, page.SummaryTables(part)...)
 	}
 	return append(out, calibrationTables(r.Calibration)...)
 }

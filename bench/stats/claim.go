@@ -103,8 +103,8 @@ func (c Claim) String() string {
 	return out
 }
 
-// covers reports whether the claim is about the cell.
-func (c Claim) covers(cell map[string]string) bool {
+// isAboutCell reports whether the claim is about the cell.
+func (c Claim) isAboutCell(cell map[string]string) bool {
 	for factor, levels := range c.Where {
 		if !slices.Contains(levels, cell[factor]) {
 			return false
@@ -113,9 +113,9 @@ func (c Claim) covers(cell map[string]string) bool {
 	return true
 }
 
-// Covers reports whether a comparison of two levels of a factor in a cell is that of the claim.
-func (c Claim) Covers(metric, factor, a, b string, cell map[string]string) bool {
-	return c.Metric == metric && c.Factor == factor && (c.A == a && c.B == b || c.A == b && c.B == a) && c.covers(cell)
+// IsAbout reports whether a comparison of two levels of a factor in a cell is that of the claim.
+func (c Claim) IsAbout(metric, factor, a, b string, cell map[string]string) bool {
+	return c.Metric == metric && c.Factor == factor && (c.A == a && c.B == b || c.A == b && c.B == a) && c.isAboutCell(cell)
 }
 
 // Evaluate returns the verdict of the claim. baselines has the samples of each sweep of the baseline. A true claim is refuted, and a wrong
@@ -124,7 +124,7 @@ func (c Claim) Covers(metric, factor, a, b string, cell map[string]string) bool 
 func (c Claim) Evaluate(name string, samples []Sample, baselines [][]Sample, level float64) ClaimResult {
 	out := ClaimResult{Name: name, Claim: c, Text: c.String(), Verdict: Unclear}
 	var estimates []*estimate
-	for _, g := range GroupBy(slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return !c.covers(s.Cell) }), c.Factor) {
+	for _, g := range GroupBy(slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return !c.isAboutCell(s.Cell) }), c.Factor) {
 		if part, e, ok := c.measure(g, baselines); ok {
 			out.Parts, estimates = append(out.Parts, part), append(estimates, e)
 		}

@@ -79,7 +79,7 @@ func (s Sample) value(metric string) (float64, bool) {
 	return v, have && !math.IsNaN(v) && !math.IsInf(v, 0)
 }
 
-// findUnusable returns why samples have no geometric mean, and the number of unfinished samples without a value above 0.
+// findUnusable returns the number of unfinished samples without a value above 0 and, if the samples have no geometric mean, the reason.
 func findUnusable(samples []Sample, metric string) (unfinished int, reason string) {
 	low := 0
 	for _, s := range samples {

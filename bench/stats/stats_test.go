@@ -465,7 +465,7 @@ func TestCheckClaim(t *testing.T) {
 	if got := c.String(); got != "throughput of scheduler=slurm to scheduler=flux within 10 %, nodes=1|10" {
 		t.Error(got)
 	}
-	if !c.Covers("throughput", "scheduler", "flux", "slurm", map[string]string{"nodes": "10"}) || c.Covers("throughput", "scheduler", "flux", "slurm", map[string]string{"nodes": "2"}) {
+	if !c.IsAbout("throughput", "scheduler", "flux", "slurm", map[string]string{"nodes": "10"}) || c.IsAbout("throughput", "scheduler", "flux", "slurm", map[string]string{"nodes": "2"}) {
 		t.Error("the claim covers the wrong rows")
 	}
 }

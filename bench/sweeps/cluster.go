@@ -60,7 +60,7 @@ func (s *Sweeps) newCluster(folder string, sweep bench.Sweep) *cluster {
 // sets returns the arguments of the option --set for a configuration: those that the user has given, and the levels of the
 // configuration's factors.
 func (c *cluster) sets(configuration bench.Configuration) []string {
-	return append(slices.Clone(c.sweep.Sets), configuration.Sets()...)
+	return append(slices.Clone(c.sweep.Sets), configuration.SetArguments()...)
 }
 
 // open opens a session on the sweep's copy of the hive, with the factors of a configuration. The session writes its events to
@@ -293,7 +293,7 @@ func (c *cluster) describe(ctx context.Context, s *deploy.Session, configuration
 			return c.Schedulers[kind].NewPlayer(of, client, arrays, w.Players[kind])
 		}
 	}
-	observer, err := machine.Observe(ctx, s.Machines.Open, s.Hive.ClusterName(), recorded, nil)
+	observer, err := machine.NewObserver(ctx, s.Machines.Open, s.Hive.ClusterName(), recorded, nil)
 	if err != nil {
 		return nil, err
 	}

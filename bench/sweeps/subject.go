@@ -49,7 +49,7 @@ func (s *Sweeps) Load(ctx context.Context, selected Selection) (*Subject, error)
 		return nil, err
 	}
 	b := &Subject{Jobs: map[string][]workload.Job{}, Described: map[string]bench.Workload{}, eval: e, startNew: selected.New, blocks: selected.Blocks}
-	if b.Name, b.Benchmark, err = selected.find(ctx, e); err != nil {
+	if b.Name, b.Benchmark, err = selected.findBenchmark(ctx, e); err != nil {
 		return nil, err
 	}
 	if err := b.check(); err != nil {
@@ -68,8 +68,8 @@ func (s *Sweeps) Load(ctx context.Context, selected Selection) (*Subject, error)
 // isDescribed reports whether the command line describes the benchmark. Such a benchmark need not be in the hive.
 func (s Selection) isDescribed() bool { return len(s.Vary) > 0 || len(s.Workloads) > 0 }
 
-// find returns the name and the value of the selected benchmark.
-func (s Selection) find(ctx context.Context, e *nixeval.Evaluator) (name string, b bench.Benchmark, err error) {
+// findBenchmark returns the name and the value of the selected benchmark.
+func (s Selection) findBenchmark(ctx context.Context, e *nixeval.Evaluator) (name string, b bench.Benchmark, err error) {
 	if !s.isDescribed() {
 		name, b, err = s.findInHive(ctx, e)
 	} else if s.Name != "" {

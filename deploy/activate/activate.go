@@ -109,7 +109,7 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 			return res, err
 		}
 	}
-	before, err := a.inspect(ctx, node, h, r)
+	before, err := a.inspectForRequest(ctx, node, h, r)
 	if err != nil {
 		return Result{}, err
 	}
@@ -122,10 +122,10 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 		return a.dryActivate(ctx, node, h, r, res)
 	}
 	if before.HasUnfinishedRun() {
-		if res.PreviousRun, err = a.finishPrevious(ctx, node, h, before, r); err != nil {
+		if res.PreviousRun, err = a.finishInspected(ctx, node, h, before, r); err != nil {
 			return res, err
 		}
-		if before, err = a.inspect(ctx, node, h, r); err != nil {
+		if before, err = a.inspectForRequest(ctx, node, h, r); err != nil {
 			return res, err
 		}
 		res.Before, res.After = before, before

@@ -111,21 +111,21 @@ func (n Node) GenerationOf(system string) int {
 
 // Inspect reads the state of a node with one command. It changes nothing on the node.
 func (a *Activator) Inspect(ctx context.Context, node string, h Host) (Node, error) {
-	return a.inspect(ctx, node, h, Request{})
+	return a.inspectForRequest(ctx, node, h, Request{})
 }
 
 // InspectSystems is Inspect, but without the fields Failed, System and StorePath, and without the times and versions of
 // generations. It starts no program on the node, except for the shell. The kernels in the result can be compared with each other,
 // but are no store paths.
 func (a *Activator) InspectSystems(ctx context.Context, node string, h Host) (Node, error) {
-	return a.inspect(ctx, node, h, Request{Activator: brief})
+	return a.inspectForRequest(ctx, node, h, Request{Activator: brief})
 }
 
 // brief is an argument of the command `inspect` of the shell script on the node. It stands in place of the name of an activator.
 // With it, the script starts no program.
 const brief = "brief"
 
-func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request) (Node, error) {
+func (a *Activator) inspectForRequest(ctx context.Context, node string, h Host, r Request) (Node, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return Node{}, err // without another prefix: err contains the node and the step already

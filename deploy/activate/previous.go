@@ -9,7 +9,7 @@ import (
 
 const (
 	// While a nixbench follows a run, it touches a file on the node every second. If this file is older than abandonedAfter, no
-	// nixbench follows the run any more. If one still follows the run after observeFor, finishPrevious returns a *BusyError.
+	// nixbench follows the run any more. If one still follows the run after observeFor, finishInspected returns a *BusyError.
 	abandonedAfter = 5 * time.Second
 	observeFor     = 6 * time.Second
 )
@@ -26,7 +26,7 @@ func (a *Activator) FinishPrevious(ctx context.Context, node string, h Host, wan
 	if err != nil || !n.HasUnfinishedRun() {
 		return nil, err
 	}
-	return a.finishPrevious(ctx, node, h, n, Request{Path: wanted})
+	return a.finishInspected(ctx, node, h, n, Request{Path: wanted})
 }
 
 // HasUnfinishedRun reports whether the last activation on the node is unfinished. FinishPrevious must then be called before
@@ -35,9 +35,9 @@ func (n Node) HasUnfinishedRun() bool {
 	return n.Last != nil && (n.Last.Alive || n.Last.phase != "done")
 }
 
-// finishPrevious does the work of FinishPrevious on a node that was inspected before: n is its state, and r.Path is the wanted
-// system.
-func (a *Activator) finishPrevious(ctx context.Context, node string, h Host, n Node, r Request) (*Run, error) {
+// finishInspected is FinishPrevious for a node that was inspected before. n is the state of the node, and r.Path is the path of the
+// wanted system.
+func (a *Activator) finishInspected(ctx context.Context, node string, h Host, n Node, r Request) (*Run, error) {
 	var err error
 	left := event.Event{Node: node, Phase: event.Activate, Text: "the end of run " + n.Last.ID + ", which an earlier nixbench did not finish"}
 	if n.Last.Armed > 0 {
@@ -54,7 +54,7 @@ func (a *Activator) finishPrevious(ctx context.Context, node string, h Host, n N
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		if n, err = a.inspect(ctx, node, h, r); err != nil {
+		if n, err = a.inspectForRequest(ctx, node, h, r); err != nil {
 			return nil, err
 		}
 	}

@@ -96,7 +96,7 @@ func (c *Copier) readRecords(ctx context.Context, paths []string) error {
 func (c *Copier) Sizes(ctx context.Context, node string, h Host, path string) (map[string]int64, error) {
 	if durable.Exists(path) {
 		if all, err := c.readClosure(ctx, node, []string{path}); err == nil || ctx.Err() != nil {
-			return sizes(all.infos), err
+			return narSizes(all.infos), err
 		}
 	}
 	var infos map[string]*daemon.PathInfo
@@ -109,10 +109,10 @@ func (c *Copier) Sizes(ctx context.Context, node string, h Host, path string) (m
 	if err != nil || infos[path] == nil {
 		return nil, err
 	}
-	return sizes(infos), nil
+	return narSizes(infos), nil
 }
 
-func sizes(infos map[string]*daemon.PathInfo) map[string]int64 {
+func narSizes(infos map[string]*daemon.PathInfo) map[string]int64 {
 	out := make(map[string]int64, len(infos))
 	for p, info := range infos {
 		out[p] = int64(info.NarSize)

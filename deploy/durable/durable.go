@@ -19,16 +19,16 @@ import (
 //
 // A link is replaced, not followed. A device or a pipe is an error, because a file would replace it.
 func Write(file string, data []byte) error {
-	return write(file, data, renameio.WithStaticPermissions(0o600))
+	return writeWithPermissions(file, data, renameio.WithStaticPermissions(0o600))
 }
 
 // WriteShared writes a file as [Write] does, for a file without secrets, such as a file in a git repository. It keeps
 // the permissions of an existing file. The permissions of a new file are those that the umask allows.
 func WriteShared(file string, data []byte) error {
-	return write(file, data, renameio.WithPermissions(0o666), renameio.WithExistingPermissions())
+	return writeWithPermissions(file, data, renameio.WithPermissions(0o666), renameio.WithExistingPermissions())
 }
 
-func write(file string, data []byte, permissions ...renameio.Option) error {
+func writeWithPermissions(file string, data []byte, permissions ...renameio.Option) error {
 	err := replace(file, data, permissions)
 	if inner := (*fs.PathError)(nil); errors.As(err, &inner) {
 		err = inner.Err // leave out the path of the hidden file

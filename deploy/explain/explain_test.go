@@ -323,7 +323,7 @@ func TestExplainRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink := event.Sink(rec.Event)
+	sink := event.Sink(rec.RecordEvent)
 	sink.Send(event.Event{Kind: event.PhaseStart, Phase: event.Build})
 	time.Sleep(10 * time.Millisecond)
 	sink.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Build})

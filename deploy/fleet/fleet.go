@@ -114,8 +114,8 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 // Hive returns the hive that contains the nodes of the fleet.
 func (f *Fleet) Hive() *nixeval.Hive { return f.hive }
 
-// Send returns the sink of events about connections.
-func (f *Fleet) Send() event.Sink { return f.options.Send }
+// EventSink returns the sink to which the fleet sends events about connections.
+func (f *Fleet) EventSink() event.Sink { return f.options.Send }
 
 // Drop closes the connection to a node. It is called after the node's machine was recreated or
 // restarted.

@@ -14,7 +14,7 @@ import (
 // Nodes inspects every node with one login and one command for each node. It changes nothing. A node that cannot be reached does
 // not delay the inspection of the others.
 func Nodes(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, parallel int, send event.Sink) []fleet.Outcome[activate.Node] {
-	a := &activate.Activator{Send: f.Send()}
+	a := &activate.Activator{Send: f.EventSink()}
 	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Connect, Total: len(nodes)})
 	out := fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (activate.Node, error) {
 		h, err := f.Host(ctx, n)

@@ -30,9 +30,9 @@ type observed struct {
 	inventories map[string]provider.Inventory // by hypervisor
 }
 
-// observe connects to hypervisors and asks each for its machines, network and images. The caller must close the
+// observeHypervisors connects to hypervisors and asks each for its machines, network and images. The caller must close the
 // connections in the result.
-func (m *Manager) observe(ctx context.Context, recorded *state.State, where map[string]provider.Hypervisor, net provider.Network) (observed, error) {
+func (m *Manager) observeHypervisors(ctx context.Context, recorded *state.State, where map[string]provider.Hypervisor, net provider.Network) (observed, error) {
 	o := observed{cluster: clusterIdentity(m.Hive, recorded), network: net}
 	open := func(ctx context.Context, name string, h provider.Hypervisor) (provider.Provider, error) {
 		p, err := m.Open(ctx, name, h)
@@ -56,7 +56,7 @@ func (m *Manager) observe(ctx context.Context, recorded *state.State, where map[
 
 // observeRecorded observes the recorded hypervisors of a cluster.
 func (m *Manager) observeRecorded(ctx context.Context, recorded *state.State) (observed, error) {
-	return m.observe(ctx, recorded, recorded.Cluster.Hypervisors, recorded.Cluster.Network)
+	return m.observeHypervisors(ctx, recorded, recorded.Cluster.Hypervisors, recorded.Cluster.Network)
 }
 
 // connectHypervisors opens the connections to all hypervisors at the same time. If some connections cannot be

@@ -19,8 +19,8 @@ type Observer struct {
 	nodes   map[string][]string // by hypervisor
 }
 
-// Observe connects to the hypervisors of the recorded machines of a cluster. The caller must close the returned Observer.
-func Observe(ctx context.Context, open Opener, name string, recorded *state.State, send event.Sink) (*Observer, error) {
+// NewObserver connects to the hypervisors of the recorded machines of a cluster. The caller must close the returned Observer.
+func NewObserver(ctx context.Context, open Opener, name string, recorded *state.State, send event.Sink) (*Observer, error) {
 	o := &Observer{nodes: map[string][]string{}}
 	if recorded.Cluster == nil {
 		return o, nil
@@ -76,7 +76,7 @@ func DescribeDown(ctx context.Context, open Opener, cluster, node string, m stat
 	ctx, cancel := context.WithTimeout(ctx, downFor+5*time.Second)
 	defer cancel()
 	recorded := &state.State{Cluster: c, Machines: map[string]state.Machine{node: m}}
-	o, err := Observe(ctx, open, cluster, recorded, nil)
+	o, err := NewObserver(ctx, open, cluster, recorded, nil)
 	if err != nil {
 		return ""
 	}

@@ -35,7 +35,7 @@ func TestObserve(t *testing.T) {
 	open := func(_ context.Context, name string, _ provider.Hypervisor) (provider.Provider, error) {
 		return hosts[name], nil
 	}
-	o, err := Observe(t.Context(), open, "c", recorded, nil)
+	o, err := NewObserver(t.Context(), open, "c", recorded, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

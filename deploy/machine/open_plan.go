@@ -38,7 +38,7 @@ func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected 
 		return nil, err
 	}
 	plan := &OpenPlan{hypervisors: allHypervisors(m.Hive, recorded, len(all) > 0)}
-	if plan.observed, err = m.observe(ctx, recorded, plan.hypervisors, net); err != nil {
+	if plan.observed, err = m.observeHypervisors(ctx, recorded, plan.hypervisors, net); err != nil {
 		return nil, err
 	}
 	if err := m.decideChanges(ctx, plan, all, recorded, selected, recreate); err != nil {

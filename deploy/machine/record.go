@@ -32,7 +32,7 @@ func (s *Starter) AskAndRecord(plan *OpenPlan, record *runs.Recorder, whole bool
 			return err
 		}
 	}
-	if err := record.Plan(plan.Plan); err != nil {
+	if err := record.WritePlan(plan.Plan); err != nil {
 		return err
 	}
 	if err := s.recordPlan(plan, whole); err != nil || !plan.AssignsAddresses() {

@@ -40,7 +40,7 @@ func (s steps) run(ctx context.Context, groups [][]nixeval.Node, change func(con
 		if err != nil {
 			r.Error, text = err.Error(), "failed: "+fleet.Brief(n.Name, err)
 		}
-		s.record.Result(r)
+		s.record.RecordResult(r)
 		results = append(results, r)
 		if counts[outcome]++; counts[outcome] == 1 {
 			order = append(order, outcome)

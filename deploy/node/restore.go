@@ -74,9 +74,9 @@ func (c *Changer) RollBack(ctx context.Context, n nixeval.Node, before activate.
 	return result, nil
 }
 
-// NewGoneError returns the error of a rollback if the node no longer has the target system, which what describes.
-func NewGoneError(node, what string) error {
-	err := fmt.Errorf("roll back: the node no longer has %s: it was removed, and perhaps garbage-collected", what)
+// NewGoneError returns the error of a rollback to a system that the node no longer has. system is its path, or text such as `generation 3`.
+func NewGoneError(node, system string) error {
+	err := fmt.Errorf("roll back: the node no longer has %s: it was removed, and perhaps garbage-collected", system)
 	return failure.WithHint(failure.WithKind(failure.Activation, failure.On(node, err)),
 		"nixbench generations lists the available generations; nixbench apply with an older hive deploys other systems again")
 }

@@ -86,7 +86,7 @@ func Dial(ctx context.Context, cfg sshconfig.Config, opts Options) (*Conn, error
 	if cfg.Local {
 		return newConn(cfg, full, newLocalTransport(), nil), nil
 	}
-	hosts, err := hostkeys.Load(cfg, full.AcceptNewHostKeys || cfg.AcceptNew, full.KnownHosts)
+	hosts, err := hostkeys.NewChecker(cfg, full.AcceptNewHostKeys || cfg.AcceptNew, full.KnownHosts)
 	if err != nil {
 		return nil, err
 	}

@@ -99,7 +99,7 @@ func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
 	case <-ctx.Done():
 		return c.newCancelError(ctx, cmd)
 	}
-	return c.run(ctx, cmd, true)
+	return c.runUncounted(ctx, cmd, true)
 }
 
 // newCancelError returns the error of a command that was ended, or not started, because ctx has ended.
@@ -144,9 +144,9 @@ type runningCommand struct {
 	mayAsk  bool           // whether Options.Prompt may ask the user for the sudo password
 }
 
-// run does what Run does, but does not count as one of the eight commands of the connection. If stop is set and ctx
-// ends, run opens separate SSH sessions to end the processes of the command.
-func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
+// runUncounted does what Run does, but does not count as one of the eight commands of the connection. If stop is set and ctx
+// ends, runUncounted opens separate SSH sessions to end the processes of the command.
+func (c *Conn) runUncounted(ctx context.Context, cmd Cmd, stop bool) error {
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
 	r := &runningCommand{

@@ -45,5 +45,5 @@ func (r *runningCommand) signalProcesses(signal string, patience time.Duration) 
 		argv = append(argv, r.second)
 	}
 	// Ignore the error, since there is no other way to end the command.
-	_ = r.conn.run(ctx, Cmd{Argv: argv, Sudo: r.cmd.Sudo && started}, false)
+	_ = r.conn.runUncounted(ctx, Cmd{Argv: argv, Sudo: r.cmd.Sudo && started}, false)
 }

@@ -33,10 +33,10 @@ type Cluster struct {
 
 // NewCluster returns a cluster that has the engines but no members. It is for a run that does not disturb the running cluster.
 func NewCluster(engines []engine.Engine, o engine.DrainOptions, send event.Sink) Cluster {
-	return newCluster(engines, Observer{Drain: o, Send: send})
+	return newClusterWith(engines, Observer{Drain: o, Send: send})
 }
 
-func newCluster(engines []engine.Engine, o Observer) Cluster {
+func newClusterWith(engines []engine.Engine, o Observer) Cluster {
 	return Cluster{
 		Cluster:  plan.Cluster{Members: map[string]plan.Member{}, Desired: map[string]engine.Member{}},
 		reporter: reporter{o.Send}, observer: o, engines: engines, drained: map[string]plan.Member{},
@@ -64,7 +64,7 @@ type Observer struct {
 // A node that runs another engine is no member of the hive's engine, even if that engine still lists the node from earlier. The
 // engine that the node runs now is asked for its members too, see drainLeaving.
 func (o Observer) Observe(ctx context.Context) (Cluster, error) {
-	cluster := newCluster(nil, o)
+	cluster := newClusterWith(nil, o)
 	if o.Engines == nil { // nodes without an engine
 		return cluster, nil
 	}
@@ -231,8 +231,8 @@ func among[T any](nodes []string, m map[string]T) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { _, found := m[node]; return !found })
 }
 
-// without returns those of the nodes that are not keys of a map.
-func without[T any](nodes []string, m map[string]T) []string {
+// notAmong returns those of the nodes that are not keys of a map.
+func notAmong[T any](nodes []string, m map[string]T) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { _, found := m[node]; return found })
 }
 

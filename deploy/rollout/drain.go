@@ -165,7 +165,7 @@ func (cluster Cluster) removeFrom(ctx context.Context, e engine.Engine, nodes []
 		return nil
 	}
 	remove := among(nodes, members)
-	if undrained := without(remove, cluster.drained); !withoutDrain && len(undrained) > 0 {
+	if undrained := notAmong(remove, cluster.drained); !withoutDrain && len(undrained) > 0 {
 		checks := cluster.checkEngineDrains(ctx, e, undrained, cluster.observer.Drain.ForRemoval())
 		if err := newBlockedError(checks); err != nil {
 			return err

@@ -19,12 +19,12 @@ type Engines map[string]func(engine.Cluster) engine.Engine
 
 // Of returns the engines of the hive, ordered by kind. Each engine can run commands on its members.
 func (makers Engines) Of(hive *nixeval.Hive, f *fleet.Fleet) ([]engine.Engine, error) {
-	return makers.Without(hive, f, nil)
+	return makers.OfWithout(hive, f, nil)
 }
 
-// Without returns the engines of the hive, ordered by kind. The engines run no commands on the nodes that the argument without
+// OfWithout returns the engines of the hive, ordered by kind. The engines run no commands on the nodes that the argument without
 // names, because these nodes are about to be removed.
-func (makers Engines) Without(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engine.Engine, error) {
+func (makers Engines) OfWithout(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engine.Engine, error) {
 	all, err := makers.makeEngines(hive, f, without)
 	var out []engine.Engine
 	for _, t := range all {
@@ -75,7 +75,7 @@ func VersionChanges(ctx context.Context, makers Engines, f *fleet.Fleet, hive *n
 	var errs []error
 	for _, e := range engines {
 		if v, ok := e.(engine.Versioned); ok {
-			_, err := engine.LookAt(e).While(ctx, func(text string) { f.Send().Warn("%s", text) }, func(ctx context.Context) error {
+			_, err := engine.LookAt(e).While(ctx, func(text string) { f.EventSink().Warn("%s", text) }, func(ctx context.Context) error {
 				changes, err := v.Versions(ctx, names)
 				maps.Copy(all, changes)
 				return err

@@ -86,7 +86,7 @@ func (c *systemChanges) record(run *runs.Recorder, results []rollout.Result) err
 	if len(groups) == 0 {
 		return nil
 	}
-	if err := run.Changes(groups); err != nil {
+	if err := run.WriteChanges(groups); err != nil {
 		return fmt.Errorf("record the changes of systems: %w", err)
 	}
 	return nil

@@ -93,7 +93,7 @@ func (r *run) observeNode(n nixeval.Node, c nixeval.Closure, built bool, p *prep
 	return decided
 }
 
-// machineAction returns the change of a node's machine before the node changes.
+// machineAction returns what the run does to the machine of a node, such as create or restart, before it deploys the node.
 func (r *run) machineAction(name string) changes.Action {
 	if action := r.machines.DeferredAction(name); action != "" {
 		return action

@@ -73,7 +73,7 @@ func rebootAndVerify(ctx context.Context, r *run, deployed rollout.Result, boot 
 	if result.Err == nil {
 		t.Unchanged = true
 		o := r.Options.Options.Options
-		o.Goal = node.Switch // the node runs the system now, as after a switch: it is recorded as confirmed
+		o.Goal = node.Switch // records the deployment as confirmed, because the node already runs the system
 		_, result.Err = r.Deploy(ctx, t, o)
 	}
 	if result.Err != nil {

@@ -20,7 +20,7 @@ func (d *Deployer) report(r rollout.Result) {
 	if r.Err != nil {
 		text = formatFailure(r)
 	}
-	d.Record.Result(toNodeResult(r))
+	d.Record.RecordResult(toNodeResult(r))
 	d.Send.Send(event.Event{
 		Kind: event.NodeResult, Phase: event.Deploy, Node: r.Node.Name, Text: text,
 		Failed: r.Err != nil || r.Outcome == state.Skipped,
@@ -38,15 +38,15 @@ func toNodeResult(r rollout.Result) state.NodeResult {
 // recordSkipped writes to the record of the run that all nodes were skipped. err is the reason.
 func (d *Deployer) recordSkipped(nodes []nixeval.Node, err error) {
 	for _, n := range nodes {
-		d.Record.Result(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped, Error: err.Error()})
+		d.Record.RecordResult(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped, Error: err.Error()})
 	}
 }
 
-// replaceResults returns results, but for each node that now contains, the result in now replaces the earlier one. The deployment
-// of the node stays that of the earlier one.
-func replaceResults(results, now []rollout.Result) []rollout.Result {
+// replaceResults returns results with the newer result of each node that has one. The fields Task and Activation keep their values in
+// results.
+func replaceResults(results, newer []rollout.Result) []rollout.Result {
 	byNode := map[string]rollout.Result{}
-	for _, r := range now {
+	for _, r := range newer {
 		byNode[r.Node.Name] = r
 	}
 	out := slices.Clone(results)

@@ -185,7 +185,7 @@ func (s SavedPlan) CompareWith(now SavedPlan) []string {
 			out = append(out, p.Node+": the plan does not contain the node")
 			continue
 		}
-		changes := was.compareWith(p)
+		changes := was.comparePreview(p)
 		if s.Deployments[p.Node] != now.Deployments[p.Node] {
 			changes = append(changes, "its options in the hive have changed: deployment, its role, or cluster")
 		}
@@ -201,8 +201,8 @@ func (s SavedPlan) CompareWith(now SavedPlan) []string {
 	return out
 }
 
-// compareWith returns the differences between p, the saved preview of a node, and now, the node's present preview.
-func (p Preview) compareWith(now Preview) []string {
+// comparePreview returns the differences between p, the saved preview of a node, and now, the node's present preview.
+func (p Preview) comparePreview(now Preview) []string {
 	var out []string
 	if was, is := p.machineAction(), now.machineAction(); !continuesMachine(was, is) {
 		out = append(out, fmt.Sprintf("its machine: planned %s, now %s", was, is))

@@ -44,7 +44,7 @@ func newSystems(r *run) *systems {
 // not built: their nodes build them later. If build fails, it does so for some or all units; closureOf says which ones exist.
 func (s *systems) build(ctx context.Context, eval *nixeval.Evaluator) error {
 	closures, err := s.evaluateAndBuild(ctx, eval)
-	for unit, one := range s.byUnit { // no goroutine waits for a system any longer
+	for unit, one := range s.byUnit { // release the goroutines that still wait for a system, also if it failed
 		if !isClosed(one.evaluated) {
 			one.closure = closures[unit]
 			close(one.evaluated)

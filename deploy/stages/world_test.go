@@ -341,7 +341,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 	w.events, w.questions = nil, nil
 	w.mu.Unlock()
 	send := event.Sink(func(e event.Event) {
-		record.Event(e)
+		record.RecordEvent(e)
 		w.mu.Lock()
 		w.events = append(w.events, e)
 		w.mu.Unlock()

@@ -124,7 +124,7 @@ func Start(tb testing.TB, n int, opts ...Option) *Lab {
 	if l != nil {
 		tb.Cleanup(func() {
 			if tb.Failed() {
-				l.saveLogs(tb)
+				l.keepLogsOf(tb)
 			}
 			if err := l.Down(); err != nil {
 				tb.Error(err)

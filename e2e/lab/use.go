@@ -148,9 +148,9 @@ func (l *Lab) WaitReady(tb testing.TB, machine, notBoot string) {
 	tb.Fatalf("%s has not booted after a minute; the last answer: %s", machine, last)
 }
 
-// saveLogs copies the logs of a failed test to a folder below NIXBENCH_E2E_LOGS, or to a
+// keepLogsOf copies the logs of a failed test to a folder below NIXBENCH_E2E_LOGS, or to a
 // new temporary folder, which is not removed.
-func (l *Lab) saveLogs(tb testing.TB) {
+func (l *Lab) keepLogsOf(tb testing.TB) {
 	tb.Helper()
 	name := strings.NewReplacer("/", "-", " ", "-").Replace(tb.Name())
 	var dir string

@@ -26,7 +26,7 @@ type trial struct {
 	refused     []player.Event // with times of this machine's clock
 	watched     bool           // the watch has begun
 	broken      time.Time      // when the watch ended; zero while a watch runs
-	gaps        []time.Duration
+	gaps        []time.Duration // from the end of each watch to the first change of the next
 	delay       time.Duration // the longest time from the creation of a pod until the watch received it, without the fraction of a second
 }
 
@@ -196,7 +196,8 @@ func (t *trial) watchDoubts() []string {
 	return out
 }
 
-// addChanges adds the events that changes of pods cause, and records the interruptions between two watches.
+// addChanges adds the events that changes of pods cause. A change with ended set is the end of a watch: addChanges then records how long
+// it takes until the next watch sends a change.
 func (t *trial) addChanges(changes []change) {
 	for _, c := range changes {
 		t.watched = t.watched || !c.ended

@@ -50,8 +50,8 @@ func (s *Fake) Members(context.Context) (map[string]engine.Status, error) {
 	return maps.Clone(s.Registered), nil
 }
 
-// Drain marks all nodes and then reports and records the drain of each node. If one fails, it removes all
-// marks.
+// Drain sets all nodes to drained, and then reports and records the drain of each node. If the drain of one node fails,
+// it sets all nodes to not drained.
 func (s *Fake) Drain(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
 	what := "drain"
 	if o.Removal {
@@ -60,7 +60,7 @@ func (s *Fake) Drain(ctx context.Context, nodes []string, o engine.DrainOptions,
 	s.mu.Lock()
 	s.Options = o
 	s.mu.Unlock()
-	s.mark(nodes, true)
+	s.setDrained(nodes, true)
 	for _, node := range nodes {
 		report(node, "drains")
 		err := errors.Join(ctx.Err(), s.call(what, node))
@@ -68,15 +68,15 @@ func (s *Fake) Drain(ctx context.Context, nodes []string, o engine.DrainOptions,
 			err = errors.New("its work does not end")
 		}
 		if err != nil {
-			s.mark(nodes, false)
+			s.setDrained(nodes, false)
 			return engine.NewDrainError(node, err)
 		}
 	}
 	return nil
 }
 
-// mark sets or removes the marks of members.
-func (s *Fake) mark(nodes []string, drained bool) {
+// setDrained sets the field Drained of members.
+func (s *Fake) setDrained(nodes []string, drained bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, node := range nodes {
@@ -163,7 +163,7 @@ func (s *Fake) Uncordon(_ context.Context, node string) error {
 	if err := s.call("uncordon", node); err != nil {
 		return err
 	}
-	s.mark([]string{node}, false)
+	s.setDrained([]string{node}, false)
 	return nil
 }
 

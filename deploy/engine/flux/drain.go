@@ -18,7 +18,7 @@ func (c *client) Nodes(ctx context.Context) (map[string]node, error) {
 		return nil, err
 	}
 	leader := s.nodes[c.Node()]
-	leader.leads, leader.busy = &s, s.isBusy()
+	leader.leads, leader.busy = &s, s.hasBusyNode()
 	s.nodes[c.Node()] = leader
 	return s.nodes, nil
 }

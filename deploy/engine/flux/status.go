@@ -185,8 +185,8 @@ func (q queue) key() string {
 // scheduler.
 const noScheduler = "Scheduler is offline"
 
-// isBusy reports whether jobs run on any node.
-func (s status) isBusy() bool {
+// hasBusyNode reports whether jobs run on any node.
+func (s status) hasBusyNode() bool {
 	for _, n := range s.nodes {
 		if n.busy {
 			return true

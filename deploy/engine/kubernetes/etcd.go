@@ -24,10 +24,10 @@ const (
 // etcd is the etcd cluster of the control planes.
 type etcd struct{ *kubeadm }
 
-// removeMember removes the etcd member of a control plane that is being removed or that no longer exists. This is necessary
+// removeEtcdMember removes the etcd member of a control plane that is being removed or that no longer exists. This is necessary
 // because the failure of another member can lose quorum while etcd still counts a member that is down. etcd refuses a removal
-// that would lose quorum. If etcd may accept the removal later, removeMember retries it for etcdRemovalTimeout.
-func (e etcd) removeMember(ctx context.Context, node string) error {
+// that would lose quorum. If etcd may accept the removal later, removeEtcdMember retries it for etcdRemovalTimeout.
+func (e etcd) removeEtcdMember(ctx context.Context, node string) error {
 	for end := time.Now().Add(etcdRemovalTimeout); ; {
 		mayAcceptLater, err := e.tryRemoveMember(ctx, node)
 		if err == nil || !mayAcceptLater || time.Now().After(end) {

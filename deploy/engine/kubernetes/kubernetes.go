@@ -72,7 +72,7 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 		out[name] = engine.Status{
 			Ready:    api.IsReady(n),
 			Drained:  api.DrainMark(n) != "",
-			OneByOne: isControlPlane(n),
+			OneByOne: hasControlPlaneLabel(n),
 			Cordoned: n.Get("spec.unschedulable").Bool(),
 			Version:  strings.TrimPrefix(n.Get("status.nodeInfo.kubeletVersion").String(), "v"),
 		}
@@ -80,7 +80,7 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	return out, nil
 }
 
-func isControlPlane(n gjson.Result) bool {
+func hasControlPlaneLabel(n gjson.Result) bool {
 	return n.Get("metadata.labels").Get(gjson.Escape(controlPlaneTaint.Key)).Exists()
 }
 

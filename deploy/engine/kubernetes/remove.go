@@ -20,8 +20,8 @@ func (e remover) RemoveMember(ctx context.Context, node string) error {
 		return failure.On(node, fmt.Errorf("delete from the cluster: %w", err))
 	}
 	n, registered := nodes[node]
-	if !registered || isControlPlane(n) || e.IsControlPlane(node) {
-		if err := etcd(e).removeMember(ctx, node); err != nil {
+	if !registered || hasControlPlaneLabel(n) || e.IsControlPlane(node) {
+		if err := etcd(e).removeEtcdMember(ctx, node); err != nil {
 			return failure.On(node, fmt.Errorf("etcd: %w", err))
 		}
 	}

@@ -113,7 +113,7 @@ func (c *client) unitOf(name string) string {
 }
 
 // LogOf implements [batch.System].
-func (c *client) LogOf(name string) string { return logOf(c.unitOf(name)) }
+func (c *client) LogOf(name string) string { return journalFilter(c.unitOf(name)) }
 
-// logOf returns the filter of journalctl for the log of a systemd unit.
-func logOf(unit string) string { return "--unit=" + unit }
+// journalFilter returns the filter of journalctl for the log of a systemd unit.
+func journalFilter(unit string) string { return "--unit=" + unit }

@@ -17,9 +17,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// find finds the image that a role boots from: a disk image, or a folder with a disk image and, for direct kernel boot, kernel, initrd
+// readImage finds the image that a role boots from: a disk image, or a folder with a disk image and, for direct kernel boot, kernel, initrd
 // and cmdline.
-func find(role, path string) (provider.Image, error) {
+func readImage(role, path string) (provider.Image, error) {
 	var i provider.Image
 	info, err := os.Stat(path)
 	if err == nil {

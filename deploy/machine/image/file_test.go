@@ -27,17 +27,17 @@ func TestImages(t *testing.T) {
 	write("full/disk.qcow2", "QFI\xfb…")
 	write("full/kernel", "k")
 	write("full/cmdline", "quiet\n")
-	i, err := find("w", filepath.Join(dir, "full"))
+	i, err := readImage("w", filepath.Join(dir, "full"))
 	if err != nil || i.Format != provider.QCOW2 || filepath.Base(i.Kernel) != "kernel" || i.Initrd != "" || i.Cmdline != "quiet" || len(i.Hash) != 16 {
 		t.Errorf("%+v, %v", i, err)
 	}
 	write("full/cmdline", "loud\n")
-	if other, _ := find("w", filepath.Join(dir, "full")); other.Hash == i.Hash {
+	if other, _ := readImage("w", filepath.Join(dir, "full")); other.Hash == i.Hash {
 		t.Error("another command line, the same image")
 	}
 	write("built/nix-support/x", "")
 	write("built/iso/nixos.img", "a disk")
-	if i, err := find("w", filepath.Join(dir, "built")); err != nil || i.Format != provider.Raw {
+	if i, err := readImage("w", filepath.Join(dir, "built")); err != nil || i.Format != provider.Raw {
 		t.Errorf("%+v, %v", i, err)
 	}
 	write("two/a.raw", "a disk")
@@ -49,20 +49,20 @@ func TestImages(t *testing.T) {
 	for path, want := range map[string]string{
 		"two": "several", "none": "no disk image", "packed.raw": "compressed", "initrd": "no kernel", "nowhere": "no such file",
 	} {
-		_, err := find("w", filepath.Join(dir, path))
+		_, err := readImage("w", filepath.Join(dir, path))
 		if err == nil || !strings.Contains(err.Error(), want) || failure.Hint(err) == "" {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	kernel, before := filepath.Join(dir, "full/kernel"), i.Hash
 	write("full/cmdline", "quiet\n")
-	if again, _ := find("w", filepath.Join(dir, "full")); again.Hash != before {
+	if again, _ := readImage("w", filepath.Join(dir, "full")); again.Hash != before {
 		t.Error("unchanged files have another hash")
 	}
 	if err := os.Chtimes(kernel, time.Time{}, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if after, _ := find("w", filepath.Join(dir, "full")); after.Hash == before {
+	if after, _ := readImage("w", filepath.Join(dir, "full")); after.Hash == before {
 		t.Error("a changed file has its old hash")
 	}
 }

@@ -46,7 +46,7 @@ func (l Loader) Load(ctx context.Context, keys []Key) (map[Key]provider.Image, e
 				continue
 			}
 		}
-		i, err := find(key.Role, *path)
+		i, err := readImage(key.Role, *path)
 		if errs = append(errs, err); err == nil {
 			out[key] = i
 		}
@@ -72,7 +72,7 @@ func (l Loader) build(ctx context.Context, kind provider.Kind, roles []string, o
 	errs := []error{buildErr}
 	roots := map[string]nixeval.Closure{}
 	for _, role := range built {
-		i, err := find(role, closures[role].Out)
+		i, err := readImage(role, closures[role].Out)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -92,7 +92,7 @@ func (l Loader) Find(role string) (provider.Image, error) {
 	if path == nil || isUnbuilt(*path) {
 		return provider.Image{}, nil
 	}
-	return find(role, *path)
+	return readImage(role, *path)
 }
 
 // Examine returns a finding for the image of each role. An image that is not built yet is no error.
@@ -106,7 +106,7 @@ func (l Loader) Examine() []provider.Finding {
 		case isUnbuilt(*path):
 			f.Text = *path + " will be built when it is needed"
 		default:
-			if i, err := find(role, *path); err == nil {
+			if i, err := readImage(role, *path); err == nil {
 				f.Text = fmt.Sprintf("%s, %s, %s", *path, i.Format, provider.SizeText(provider.AllocatedSize(i.Disk)))
 			} else {
 				f.State, f.Text, f.Fix, f.Err = provider.FindingError, err.Error(), failure.Hint(err), err

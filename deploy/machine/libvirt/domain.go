@@ -118,8 +118,8 @@ func isActive(d *libvirt.Domain) (bool, error) {
 	return state != provider.Off && err == nil, err
 }
 
-// start starts or resumes a domain that does not run. A crashed domain is destroyed first.
-func (d *domain) start(node string) error {
+// startOrResume starts or resumes a domain that does not run. A crashed domain is destroyed first.
+func (d *domain) startOrResume(node string) error {
 	switch state, err := stateOf(d.d); {
 	case err != nil || state == provider.Running:
 		return err
@@ -159,9 +159,9 @@ func (d *domain) resume() error {
 	return d.d.Resume()
 }
 
-// shutDown asks the guest to shut down, and destroys the domain if libvirt refuses to ask, or the guest has not shut down within
+// shutDownOrDestroy asks the guest to shut down, and destroys the domain if libvirt refuses to ask, or the guest has not shut down within
 // the time limit of a restart.
-func (d *domain) shutDown() error {
+func (d *domain) shutDownOrDestroy() error {
 	if err := d.askToShutDown(d.h.shutdownTimeout); err != nil && !errors.Is(err, provider.ErrRefused) {
 		return err
 	}
@@ -291,5 +291,5 @@ func (d *domain) shutDownIfDetached() error {
 	if lost, err := d.isDetached(nets); err != nil || !lost {
 		return err
 	}
-	return d.shutDown()
+	return d.shutDownOrDestroy()
 }

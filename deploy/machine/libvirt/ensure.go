@@ -13,11 +13,11 @@ import (
 // volume with the identity of the machine. If the domain already exists, the seed and the disks are complete. If the
 // domain does not exist, they may be incomplete: Ensure then creates them again if spec.NewDisks is set.
 func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provider.Network, spec provider.Spec) error {
-	err := h.runOperation(ctx, func(s *session) error { return s.ensure(c, net, spec) })
+	err := h.runOperation(ctx, func(s *session) error { return s.ensureMachine(c, net, spec) })
 	return h.wrapError(spec.Node, "create the machine", err, "")
 }
 
-func (s *session) ensure(c provider.Cluster, net provider.Network, spec provider.Spec) error {
+func (s *session) ensureMachine(c provider.Cluster, net provider.Network, spec provider.Spec) error {
 	m := domainxml.Machine{Cluster: c, Network: net, Spec: spec, Image: spec.Image.Hash, Host: s.host.xml}
 	d, err := s.findOwnMachine(c, spec.Node, "create the machine")
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *session) ensure(c provider.Cluster, net provider.Network, spec provider
 	}
 	if d == nil || !keep || d.Mark.Definition != spec.Definition() {
 		if d != nil {
-			if err := d.shutDown(); err != nil {
+			if err := d.shutDownOrDestroy(); err != nil {
 				return s.h.wrapError(spec.Node, "shut down", err, "")
 			}
 		}
@@ -63,7 +63,7 @@ func (s *session) ensure(c provider.Cluster, net provider.Network, spec provider
 	} else if err := d.shutDownIfDetached(); err != nil {
 		return s.h.wrapError(spec.Node, "reconnect it to its network", err, "")
 	}
-	return d.start(spec.Node)
+	return d.startOrResume(spec.Node)
 }
 
 // newNoDiskError returns the error for a missing disk of an existing machine. Ensure must not create this disk again.

@@ -56,7 +56,7 @@ func (h *Hypervisor) Start(ctx context.Context, c provider.Cluster, node string)
 		case d == nil:
 			return errors.New("there is no such machine")
 		}
-		return d.start(node)
+		return d.startOrResume(node)
 	})
 	return h.wrapError(node, op, err, "nixbench apply creates missing machines and networks, and starts the machines")
 }

@@ -12,10 +12,10 @@ import (
 
 // Survey implements [provider.Provider].
 func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provider.Network) (provider.Inventory, error) {
-	return query(ctx, h, "", "survey the hypervisor", "", func(s *session) (provider.Inventory, error) { return s.survey(c, net) })
+	return query(ctx, h, "", "survey the hypervisor", "", func(s *session) (provider.Inventory, error) { return s.readInventory(c, net) })
 }
 
-func (s *session) survey(c provider.Cluster, net provider.Network) (provider.Inventory, error) {
+func (s *session) readInventory(c provider.Cluster, net provider.Network) (provider.Inventory, error) {
 	inventory := provider.Inventory{
 		Kind: s.host.kind, Host: s.host.id, FreeMemory: readFreeMemory(s.conn), Emulated: s.host.xml.Type == "qemu",
 	}
@@ -58,8 +58,8 @@ func (s *session) survey(c provider.Cluster, net provider.Network) (provider.Inv
 				return inventory, err
 			}
 		}
-		// If a machine is off and has no root disk, it is incomplete. An active machine has its root disk open, even if
-		// the pool does not list the disk.
+		// A machine that is off and has no root disk is incomplete. A machine that runs still has its root disk open, even
+		// if the pool does not list the disk.
 		if state == provider.Off && parts.active && !parts.names[s.host.rootVolumeName(c, f.Node)] {
 			f.State = provider.Incomplete
 		}

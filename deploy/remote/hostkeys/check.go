@@ -34,9 +34,9 @@ type Checker struct {
 	Err         error         // why Check has refused a key; x/crypto returns only the error's text
 }
 
-// Load reads the known_hosts files of a host, unless the keys of the host are pinned. If accept is set, the Checker
-// accepts and saves unknown keys.
-func Load(cfg sshconfig.Config, accept bool, known *KnownHosts) (*Checker, error) {
+// NewChecker returns the Checker of a host. It reads the known_hosts files, unless the keys of the host are pinned. If accept is set,
+// the Checker accepts and saves unknown keys.
+func NewChecker(cfg sshconfig.Config, accept bool, known *KnownHosts) (*Checker, error) {
 	h := &Checker{cfg: cfg, accept: accept, known: known}
 	if len(cfg.HostKeys) > 0 {
 		return h, nil

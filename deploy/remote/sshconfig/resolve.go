@@ -50,7 +50,7 @@ func (r Resolver) Resolve(ctx context.Context, t Target) (Config, error) {
 	}
 	var all []Config
 	for _, t.Host = range append([]string{t.Host}, t.Fallbacks...) {
-		cfg, err := r.resolve(ctx, t, 0)
+		cfg, err := r.resolveHost(ctx, t, 0)
 		if err != nil {
 			return Config{}, failure.On(t.Name, fmt.Errorf("resolve ssh target %s: %w", t.Host, err))
 		}
@@ -61,8 +61,8 @@ func (r Resolver) Resolve(ctx context.Context, t Target) (Config, error) {
 	return cfg, nil
 }
 
-// resolve does what Resolve does for one host of the target. depth is the number of jump hosts that were resolved before.
-func (r Resolver) resolve(ctx context.Context, t Target, depth int) (Config, error) {
+// resolveHost does what Resolve does for one host of the target. depth is the number of jump hosts that were resolved before.
+func (r Resolver) resolveHost(ctx context.Context, t Target, depth int) (Config, error) {
 	if depth > maxHops {
 		return Config{}, fmt.Errorf("more than %d jump hosts: do they jump through each other?", maxHops)
 	}
@@ -84,7 +84,7 @@ func (r Resolver) resolve(ctx context.Context, t Target, depth int) (Config, err
 		cfg.HostKeys = append(cfg.HostKeys, key)
 	}
 	if t.Via != nil {
-		via, err := r.resolve(ctx, *t.Via, depth+1)
+		via, err := r.resolveHost(ctx, *t.Via, depth+1)
 		if err != nil {
 			return Config{}, fmt.Errorf("jump host %s: %w", t.Via.Host, err)
 		}
@@ -199,7 +199,7 @@ func (r Resolver) resolveJump(ctx context.Context, t Target, chain string, depth
 	if rest := hops[:len(hops)-1]; len(rest) > 0 {
 		via.SSHOptions = append(via.SSHOptions, "-J", strings.Join(rest, ","))
 	}
-	cfg, err := r.resolve(ctx, via, depth+1)
+	cfg, err := r.resolveHost(ctx, via, depth+1)
 	if err != nil {
 		return Config{}, fmt.Errorf("jump host %s: %w", via.Host, err)
 	}

@@ -45,7 +45,7 @@ func hold(d state.Dir) error {
 	}
 	for i := 0; os.Getenv("NIXBENCH_TEST_BUSY") != ""; i++ {
 		node := fmt.Sprintf("node-%d", i)
-		rec.Result(state.NodeResult{Node: node, Outcome: state.Switched})
+		rec.RecordResult(state.NodeResult{Node: node, Outcome: state.Switched})
 		if err := s.Begin(state.Intent{Run: rec.ID(), Node: node, Step: "copy"}); err != nil {
 			return err
 		}
@@ -54,8 +54,8 @@ func hold(d state.Dir) error {
 	if err := s.Begin(state.Intent{Run: rec.ID(), Node: "a", Step: "activate", Path: "/nix/store/x"}); err != nil {
 		return err
 	}
-	rec.Result(state.NodeResult{Node: "b", Unit: "b", Outcome: state.Unchanged})
-	event.Sink(rec.Event).Send(event.Event{Kind: event.NodeStart, Node: "a", Phase: event.Activate})
+	rec.RecordResult(state.NodeResult{Node: "b", Unit: "b", Outcome: state.Unchanged})
+	event.Sink(rec.RecordEvent).Send(event.Event{Kind: event.NodeStart, Node: "a", Phase: event.Activate})
 	for { // what is printed is on disk already
 		if data, _ := os.ReadFile(filepath.Join(rec.folder, "events.jsonl")); len(data) > 0 {
 			break

@@ -23,8 +23,8 @@ type Recorder struct {
 	lock   *state.Lock
 	folder string
 	most   int           // maximum size of the log lines and messages of a node, in bytes; further ones are not recorded
-	stop   chan struct{} // closed to end runWriter
-	done   chan struct{} // closed when runWriter has ended
+	stop   chan struct{} // closed to end writeUntilStopped
+	done   chan struct{} // closed when writeUntilStopped has ended
 
 	mu      sync.Mutex
 	run     Run
@@ -68,7 +68,7 @@ func Record(l *state.Lock, run Run) (*Recorder, error) {
 		return nil, &state.FolderError{Dir: d, Err: err}
 	}
 	r.folder = runDir(d, run.ID)
-	go r.runWriter()
+	go r.writeUntilStopped()
 	return r, nil
 }
 
@@ -88,8 +88,8 @@ func chooseID(d state.Dir, command string, t time.Time) string {
 // ID returns the run's identifier.
 func (r *Recorder) ID() string { return r.run.ID }
 
-// Event records an event. The method can be used as an [event.Sink].
-func (r *Recorder) Event(e event.Event) {
+// RecordEvent records an event. The method can be used as an [event.Sink].
+func (r *Recorder) RecordEvent(e event.Event) {
 	line, err := json.Marshal(e)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,8 +120,8 @@ func (r *Recorder) Results() []state.NodeResult {
 	return slices.Clone(r.run.Nodes)
 }
 
-// Result records the run's result for a node. It replaces an earlier result of the same node.
-func (r *Recorder) Result(n state.NodeResult) {
+// RecordResult records the run's result for a node. It replaces an earlier result of the same node.
+func (r *Recorder) RecordResult(n state.NodeResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i := slices.IndexFunc(r.run.Nodes, func(o state.NodeResult) bool { return o.Node == n.Node }); i >= 0 {
@@ -132,11 +132,11 @@ func (r *Recorder) Result(n state.NodeResult) {
 	r.changed = true
 }
 
-// Plan writes the run's plan.
-func (r *Recorder) Plan(plan any) error { return r.writeFile("plan.json", plan) }
+// WritePlan writes the run's plan.
+func (r *Recorder) WritePlan(plan any) error { return r.writeFile("plan.json", plan) }
 
-// Changes writes the differences between the old and the new systems of the run's nodes.
-func (r *Recorder) Changes(changes []packages.Group) error {
+// WriteChanges writes the differences between the old and the new systems of the run's nodes.
+func (r *Recorder) WriteChanges(changes []packages.Group) error {
 	return r.writeFile("changes.json", changes)
 }
 
@@ -149,8 +149,8 @@ func (r *Recorder) writeFile(name string, value any) error {
 	return r.lock.Dir().Write(filepath.Join(r.folder, name), append(data, '\n'))
 }
 
-// runWriter writes pending data every flushEvery until r.stop is closed.
-func (r *Recorder) runWriter() {
+// writeUntilStopped writes pending data every flushEvery until r.stop is closed.
+func (r *Recorder) writeUntilStopped() {
 	defer close(r.done)
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
@@ -202,7 +202,7 @@ func appendTo(file string, data []byte) ([]byte, error) {
 	return data[n:], errors.Join(err, f.Close())
 }
 
-// close ends the writer. It returns false if the recorder was already closed.
+// close ends the goroutine writeUntilStopped. It returns false if the recorder was already closed.
 func (r *Recorder) close() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

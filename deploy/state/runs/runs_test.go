@@ -60,13 +60,13 @@ func TestLogOfANodeIsLimited(t *testing.T) {
 	r.most = 1 << 20
 	line := "\x1b[2J" + strings.Repeat("x", 1<<14)
 	for range 80 {
-		r.Event(event.Event{Kind: event.NodeLog, Node: "web-1", Text: line})
+		r.RecordEvent(event.Event{Kind: event.NodeLog, Node: "web-1", Text: line})
 		if err := r.flush(false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.Event(event.Event{Kind: event.NodeResult, Node: "web-1", Text: "the end"})
-	r.Event(event.Event{Kind: event.NodeLog, Node: "web-2", Text: "other"})
+	r.RecordEvent(event.Event{Kind: event.NodeResult, Node: "web-1", Text: "the end"})
+	r.RecordEvent(event.Event{Kind: event.NodeLog, Node: "web-2", Text: "other"})
 	if err := r.End(0, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -95,17 +95,17 @@ func TestARunIsRecorded(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"name":"k","text":"swordfish"}`), &key); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Plan(map[string]any{"keys": []nixeval.Key{key}}); err != nil {
+	if err := r.WritePlan(map[string]any{"keys": []nixeval.Key{key}}); err != nil {
 		t.Fatal(err)
 	}
-	sink := event.Sink(r.Event)
+	sink := event.Sink(r.RecordEvent)
 	sink.Send(event.Event{Kind: event.NodeStart, Node: "web-1", Phase: event.Activate})
 	sink.Send(event.Event{Kind: event.NodeLog, Node: "web-1", Phase: event.Activate, Text: "starting\nthe units"})
 	sink.Send(event.Event{Kind: event.NodeLog, Node: "../../evil", Text: "boo"})
 	sink.Send(event.Event{Kind: event.NodeEnd, Node: "web-1", Phase: event.Activate})
-	r.Result(state.NodeResult{Node: "web-1", Unit: "web", Outcome: state.Skipped})
-	r.Result(state.NodeResult{Node: "web-1", Unit: "web", Path: "/nix/store/x", Before: 6, After: 7, Outcome: state.Switched})
-	r.Result(state.NodeResult{Node: "web-2", Unit: "web", Outcome: state.Failed, Error: "no route"})
+	r.RecordResult(state.NodeResult{Node: "web-1", Unit: "web", Outcome: state.Skipped})
+	r.RecordResult(state.NodeResult{Node: "web-1", Unit: "web", Path: "/nix/store/x", Before: 6, After: 7, Outcome: state.Switched})
+	r.RecordResult(state.NodeResult{Node: "web-2", Unit: "web", Outcome: state.Failed, Error: "no route"})
 	for range 2 {
 		if err := r.End(6, errors.New("1 node is unreachable")); err != nil {
 			t.Fatal(err)
@@ -245,8 +245,8 @@ func TestBrokenRecords(t *testing.T) {
 	d := folder(t)
 	l := mustLock(t, d)
 	r := record(t, l)
-	event.Sink(r.Event).Send(event.Event{Kind: event.PhaseStart, Phase: event.Build})
-	event.Sink(r.Event).Send(event.Event{Kind: event.PhaseEnd, Phase: event.Build})
+	event.Sink(r.RecordEvent).Send(event.Event{Kind: event.PhaseStart, Phase: event.Build})
+	event.Sink(r.RecordEvent).Send(event.Event{Kind: event.PhaseEnd, Phase: event.Build})
 	if err := r.End(0, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestPrune(t *testing.T) {
 func TestDiscard(t *testing.T) {
 	d := folder(t)
 	r := record(t, mustLock(t, d))
-	event.Sink(r.Event).Send(event.Event{Kind: event.NodeLog, Node: "web-1", Text: "a line"})
+	event.Sink(r.RecordEvent).Send(event.Event{Kind: event.NodeLog, Node: "web-1", Text: "a line"})
 	if err := r.Discard(); err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +390,7 @@ func TestRecordOnAFullDisk(t *testing.T) {
 	if err := os.Symlink("/dev/full", events); err != nil {
 		t.Fatal(err)
 	}
-	sink := event.Sink(r.Event)
+	sink := event.Sink(r.RecordEvent)
 	sink.Send(event.Event{Kind: event.Message, Text: "one"})
 	if err := r.flush(true); err == nil {
 		t.Error("written to a full disk")
@@ -416,7 +416,7 @@ func TestRecordOnAFullDisk(t *testing.T) {
 	}
 	big := strings.Repeat("x", 1<<20)
 	for range 12 {
-		event.Sink(r.Event).Send(event.Event{Kind: event.Message, Text: big})
+		event.Sink(r.RecordEvent).Send(event.Event{Kind: event.Message, Text: big})
 		_ = r.flush(false)
 	}
 	if err := r.End(0, nil); err == nil || !strings.Contains(err.Error(), "events are lost") || !strings.Contains(err.Error(), "no space left") {
@@ -428,7 +428,7 @@ func TestRecordOnAFullDisk(t *testing.T) {
 func TestAThousandNodesSendEvents(t *testing.T) {
 	d := folder(t)
 	r := record(t, mustLock(t, d))
-	sink := event.Sink(r.Event)
+	sink := event.Sink(r.RecordEvent)
 	begun := time.Now()
 	var wg sync.WaitGroup
 	for i := range 1000 {
@@ -438,7 +438,7 @@ func TestAThousandNodesSendEvents(t *testing.T) {
 			for j := range 20 {
 				sink.Send(event.Event{Kind: event.NodeLog, Node: node, Phase: event.Activate, Text: fmt.Sprintf("line %d", j)})
 			}
-			r.Result(state.NodeResult{Node: node, Unit: node, Outcome: state.Switched})
+			r.RecordResult(state.NodeResult{Node: node, Unit: node, Outcome: state.Switched})
 			sink.Send(event.Event{Kind: event.NodeEnd, Node: node, Phase: event.Activate})
 		})
 	}
@@ -485,8 +485,8 @@ func TestAnswersOfARun(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	r.Event(event.Event{Kind: event.Answer, Since: now.Add(-2 * time.Hour), Time: now.Add(-time.Hour)})
-	r.Event(event.Event{Kind: event.Answer, Since: now.Add(-30 * time.Minute), Time: now})
+	r.RecordEvent(event.Event{Kind: event.Answer, Since: now.Add(-2 * time.Hour), Time: now.Add(-time.Hour)})
+	r.RecordEvent(event.Event{Kind: event.Answer, Since: now.Add(-30 * time.Minute), Time: now})
 	if err := r.End(0, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -107,12 +107,12 @@ func (s *Store) Serve(conn io.ReadWriteCloser) {
 	c.done()
 	for c.out.Flush() == nil && c.Err == nil {
 		if op := c.GetInt(); c.Err == nil {
-			c.serve(op)
+			c.answer(op)
 		}
 	}
 }
 
-func (c *session) serve(op uint64) {
+func (c *session) answer(op uint64) {
 	unlock := c.lock()
 	c.asked[op]++
 	unlock()
