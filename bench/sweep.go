@@ -82,8 +82,8 @@ type Configuration struct {
 	Modules []Level           `json:"modules,omitempty"` // those levels of the configuration that are NixOS modules
 	Systems map[string]System `json:"systems,omitempty"` // by node, the frozen system
 	Hollow  int               `json:"hollow,omitempty"`  // number of hollow nodes: one machine stands for several hollow nodes
-	// Closure contains all store paths of the systems. If the sweep repeats an archive, Closure comes from systems that are built with
-	// the addresses and keys of the original sweep, since the new cluster has other keys.
+	// Closure contains all store paths of the systems. If the sweep repeats another sweep from its archive, the systems are built
+	// with the addresses and keys of that sweep to compute Closure, so that other addresses and keys do not change the paths.
 	Closure []string `json:"closure,omitempty"`
 }
 

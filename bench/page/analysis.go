@@ -19,7 +19,7 @@ var MainMetrics = []string{"throughput", "bind_rate", "makespan", "wait_p50", "w
 
 // analysis contains everything that is computed from the trials of a sweep. The page and the text summary use it.
 type analysis struct {
-	cells   []stats.Group     // all trials that count, in the order of the cells; equal cells are one
+	cells   []stats.Group     // the trials that are not invalid, grouped by cell without the factor repeat
 	all     []Trial           // all trials in the order of their cells; the trials of a cell in the order of time
 	same    map[string]string // the factors with one level, which names of cells leave out
 	metrics []string          // names of the metrics that are drawn and compared, and that at least one trial has: the primary ones first

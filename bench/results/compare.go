@@ -157,8 +157,8 @@ func calibrateWithin(s bench.Sweep, in page.Input) []Ratio {
 // calibrate compares a cell with hollow nodes with a cell with machines, unless their numbers of nodes differ. same has the levels that
 // both cells have.
 func calibrate(in page.Input, hollow, machines, same map[string]string) []Ratio {
-	n := nodesOf(in, hollow)
-	if n == 0 || n != nodesOf(in, machines) {
+	n := countNodes(in, hollow)
+	if n == 0 || n != countNodes(in, machines) {
 		return nil
 	}
 	out := compareCells(in, hollow, machines)
@@ -168,8 +168,8 @@ func calibrate(in page.Input, hollow, machines, same map[string]string) []Ratio 
 	return out
 }
 
-// nodesOf returns the number of nodes in the trials of a cell, or 0 if the cell has no trials.
-func nodesOf(in page.Input, cell map[string]string) int {
+// countNodes returns the number of nodes in each trial of a cell, or 0 if the cell has no trials.
+func countNodes(in page.Input, cell map[string]string) int {
 	for _, t := range in.Trials {
 		if maps.Equal(t.Cell, cell) {
 			return t.Nodes

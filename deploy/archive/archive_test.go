@@ -366,12 +366,12 @@ func TestBadKeys(t *testing.T) {
 func TestImportRefusesPaths(t *testing.T) {
 	for _, file := range []string{"", ".", "..", "../x", "secrets/../../x", "/etc/passwd", "secrets//x", "secrets/", ".import.json", "secrets/.x", `secrets\x`,
 		"lock", "exports.json", "runs", "gcroots", "benchmarks", "secrets", "secrets/forward", "gcroots/web", "benchmarks/x/state.json", "runs/x", "runs/20260102T030405Z/run.json", "secrets/forward/kubeconfig", "secrets/forward/1/kubeconfig", "secrets/plan_key"} {
-		if err := checkName(file); err == nil {
+		if err := checkPath(file); err == nil {
 			t.Errorf("%q was accepted", file)
 		}
 	}
 	for _, file := range []string{"state.json", "kubeconfig", "secrets/hosts/w-1"} {
-		if err := checkName(file); err != nil {
+		if err := checkPath(file); err != nil {
 			t.Errorf("%q: %v", file, err)
 		}
 	}

@@ -40,7 +40,7 @@ func readFiles(d state.Dir) (files, error) {
 				return err
 			case folder == "" && e.IsDir() && name != ".":
 				return fs.SkipDir
-			case e.Type().IsRegular() && checkName(file) == nil:
+			case e.Type().IsRegular() && checkPath(file) == nil:
 				out[file], err = durable.Read(filepath.Join(string(d), file), durable.ConfigSize)
 			}
 			return err
@@ -52,9 +52,9 @@ func readFiles(d state.Dir) (files, error) {
 	return out, nil
 }
 
-// checkName returns an error if a path in an export cannot be a file of a state. The export is input and may be
-// malicious. The access files in secrets/forward are useless on another computer.
-func checkName(file string) error {
+// checkPath returns an error if an export may not contain a file with this path. An export that is imported may be malicious.
+// An export contains no access files (secrets/forward), because they are useless on another computer.
+func checkPath(file string) error {
 	hidden := slices.ContainsFunc(strings.Split(file, "/"), func(part string) bool { return strings.HasPrefix(part, ".") })
 	switch {
 	case hidden, !filepath.IsLocal(filepath.FromSlash(file)), path.Clean(file) != file, strings.ContainsAny(file, "\x00\\"):

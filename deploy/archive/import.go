@@ -89,7 +89,7 @@ func decode(in io.Reader, cluster string) (*content, error) {
 		return nil, errors.New("its files do not have the digest that it contains")
 	}
 	for name := range c.Files {
-		if err := checkName(name); err != nil {
+		if err := checkPath(name); err != nil {
 			return nil, err
 		}
 	}

@@ -20,8 +20,8 @@ import (
 // Inspector is an engine whose programs run as systemd units on its members. The node itself shows earlier than the cluster that
 // a program does not work, and shows the reason.
 type Inspector interface {
-	// Look returns what keeps the engine's programs on the node from working. It changes nothing.
-	Look(ctx context.Context, node string) ([]Fault, error)
+	// FindFaults returns what keeps the engine's programs on the node from working. It changes nothing.
+	FindFaults(ctx context.Context, node string) ([]Fault, error)
 	// ControlUnit starts or stops a systemd unit on a node; verb is a command of systemctl.
 	ControlUnit(ctx context.Context, node, verb, unit string) error
 	// Controllers returns the members that nixbench changes one at a time, such as control planes: all other members depend on
@@ -46,7 +46,7 @@ func (f Fault) String() string {
 // Inspect returns an error unless the systemd units of the engine's programs on a node work. With runs, a systemd unit that runs
 // now counts as working, even if it has ended repeatedly before.
 func Inspect(ctx context.Context, e Inspector, node string, runs bool) error {
-	faults, err := e.Look(ctx, node)
+	faults, err := e.FindFaults(ctx, node)
 	for _, f := range faults {
 		if err == nil && f.Unit != "" && !(f.Runs && runs) {
 			err = errors.New(f.String())
@@ -115,9 +115,9 @@ const lookScript = `{
   timeout 3 df -Pkl -x squashfs -x erofs -x iso9660 -x efivarfs | sed 's/^/disk=/'
 } 2> /dev/null | head -c 60000`
 
-// Look returns the systemd units that do not work, and the disks that are full, as the node reports them. A systemd unit is no
+// FindFaults returns the systemd units that do not work, and the disks that are full, as the node reports them. A systemd unit is no
 // fault if the node does not have it, if no other systemd unit wants it, or if one of its start conditions does not hold.
-func (c Cluster) Look(ctx context.Context, node string, units ...string) ([]Fault, error) {
+func (c Cluster) FindFaults(ctx context.Context, node string, units ...string) ([]Fault, error) {
 	if len(units) == 0 {
 		return nil, nil
 	}
@@ -253,7 +253,7 @@ func LookAll(ctx context.Context, e Inspector, nodes []string) []NodeFaults {
 	group.SetLimit(maxLooks)
 	for i, node := range all {
 		group.Go(func() error {
-			faults, err := e.Look(ctx, node)
+			faults, err := e.FindFaults(ctx, node)
 			out[i] = NodeFaults{node, faults, err}
 			return nil
 		})

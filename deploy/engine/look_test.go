@@ -70,7 +70,7 @@ func TestLook(t *testing.T) {
 		"no output":        {"", "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			faults, err := newLookCluster(t, test.units, test.log, test.disks).Look(t.Context(), "a", u)
+			faults, err := newLookCluster(t, test.units, test.log, test.disks).FindFaults(t.Context(), "a", u)
 			var texts []string
 			for _, f := range faults {
 				texts = append(texts, f.String())
@@ -94,8 +94,8 @@ func TestInspect(t *testing.T) {
 
 type lookingEngine struct{ Cluster }
 
-func (e lookingEngine) Look(ctx context.Context, node string) ([]Fault, error) {
-	return e.Cluster.Look(ctx, node, "u.service")
+func (e lookingEngine) FindFaults(ctx context.Context, node string) ([]Fault, error) {
+	return e.Cluster.FindFaults(ctx, node, "u.service")
 }
 
 // Waiting for a node is useless if a program of the node or of the only controller does not work. At most six nodes are shown.

@@ -34,7 +34,7 @@ func FailureReasons(ctx context.Context, f *fleet.Fleet, inspected []fleet.Outco
 // readNodeReasons returns the last error that each failed systemd unit of a node has logged itself, by unit. It leaves out the
 // lines of systemd, because they are the same for every failure.
 func readNodeReasons(ctx context.Context, f *fleet.Fleet, node string, units []string) (map[string]string, error) {
-	faults, err := engine.Cluster{Run: f.Run}.Look(ctx, node, units...)
+	faults, err := engine.Cluster{Run: f.Run}.FindFaults(ctx, node, units...)
 	all := map[string]string{}
 	for _, fault := range faults {
 		if fault.Unit != "" && fault.Log != "" {

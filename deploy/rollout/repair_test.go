@@ -25,7 +25,7 @@ type repairable struct{ enginetest.Fake }
 
 func (e *repairable) Conditions(o engine.CheckOptions) []check.Condition {
 	return []check.Condition{{Name: "works", Probe: func(ctx context.Context) error {
-		if faults, _ := e.Look(ctx, "head"); len(faults) > 0 {
+		if faults, _ := e.FindFaults(ctx, "head"); len(faults) > 0 {
 			return errors.New("the engine does not answer")
 		}
 		members, err := e.Members(ctx)

@@ -32,7 +32,7 @@ type systemChanges struct {
 // maxChangesWait limits how long the end of a run waits for the comparison.
 const maxChangesWait = 10 * time.Second
 
-// newSystemChanges returns the systemChanges of a deployment. They contain the differences that the plan has computed already.
+// newSystemChanges returns a systemChanges that does not compare systems again whose difference the plan contains.
 func newSystemChanges(ctx context.Context, r *run) *systemChanges {
 	// The copies of the deployment must not wait for the records of these closures, so they have another copier.
 	known := newDiffs(&closure.Copier{NixOptions: r.Eval.NixOptions})

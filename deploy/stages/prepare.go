@@ -16,11 +16,11 @@ import (
 // preparation is what happens before a node is changed: its machine becomes ready, the node is inspected, and its system is copied
 // to it.
 type preparation struct {
-	inspected chan struct{}
-	observed  activate.Node // valid, as err, once inspected is closed; empty if the machine does not run
+	inspected chan struct{} // closed after observed and err are set
+	observed  activate.Node // the result of the inspection; empty if the machine does not run
 	err       error
-	ready     chan struct{}
-	copied    string // the system that was copied; valid once ready is closed
+	ready     chan struct{} // closed after copied is set
+	copied    string        // the system that was copied
 }
 
 // preparations are the preparations of all nodes of a run.

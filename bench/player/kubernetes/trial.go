@@ -22,12 +22,12 @@ type trial struct {
 	ready       []*job // jobs that can be submitted
 	waiting     map[string][]*job
 	ended       map[string]bool
-	events      []player.Event // events of pods, with times of the clock of the watch's node
-	refused     []player.Event // with times of this machine's clock
-	watched     bool           // the watch has begun
-	broken      time.Time      // when the watch ended; zero while a watch runs
+	events      []player.Event  // events of pods, with times of the clock of the watch's node
+	refused     []player.Event  // with times of this machine's clock
+	watched     bool            // the watch has begun
+	broken      time.Time       // when the watch ended; zero while a watch runs
 	gaps        []time.Duration // from the end of each watch to the first change of the next
-	delay       time.Duration // the longest time from the creation of a pod until the watch received it, without the fraction of a second
+	delay       time.Duration   // the longest time from the creation of a pod until the watch received it, without the fraction of a second
 }
 
 // job is the state of a job of the workload.

@@ -95,7 +95,7 @@ func (t *trial) advance(j workload.Job, now time.Time) time.Time {
 			t.send(player.Event{Time: end, Kind: player.Last, Job: j.ID, Task: number})
 		}
 		t.send(player.Event{Time: end, Kind: player.Finish, Job: j.ID})
-		return now // this moment, because jobs may have waited for the end of this job
+		return now // advance the jobs that waited for the end of this job at once
 	case due.After(now):
 		return due
 	case slices.ContainsFunc(j.After, func(a string) bool { return !t.ended[a] }):

@@ -20,7 +20,7 @@ type Fake struct {
 	Registered map[string]engine.Status
 	OnCall     func(what string)   // is called with each recorded call
 	Blocked    map[string]string   // the work that blocks a drain, by node
-	Broken     map[string]string   // the error of Look, by node
+	Broken     map[string]string   // the error of FindFaults, by node
 	Stopped    map[string]string   // the systemd unit that is stopped, by node
 	Options    engine.DrainOptions // the options of the last drain
 
@@ -104,7 +104,7 @@ func (s *Fake) CheckDrain(_ context.Context, nodes []string, o engine.DrainOptio
 	return out, nil
 }
 
-func (s *Fake) Look(_ context.Context, node string) ([]engine.Fault, error) {
+func (s *Fake) FindFaults(_ context.Context, node string) ([]engine.Fault, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if why := s.Broken[node]; why != "" {

@@ -42,12 +42,12 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 	return nil
 }
 
-// Look implements [engine.Inspector].
-func (e *Engine) Look(ctx context.Context, name string) ([]engine.Fault, error) {
+// FindFaults implements [engine.Inspector].
+func (e *Engine) FindFaults(ctx context.Context, name string) ([]engine.Fault, error) {
 	if !e.Has(name) {
 		return nil, nil
 	}
-	return e.Cluster.Look(ctx, name, unit)
+	return e.Cluster.FindFaults(ctx, name, unit)
 }
 
 const (

@@ -589,7 +589,7 @@ func TestLook(t *testing.T) {
 	}
 	// A node that is not a member has no units of the engine.
 	c := &cluster{t: t, down: map[string]string{"stranger": "no route to host"}}
-	if faults, err := c.engine("cp-1", "w-1").Look(t.Context(), "stranger"); err != nil || len(faults) > 0 {
+	if faults, err := c.engine("cp-1", "w-1").FindFaults(t.Context(), "stranger"); err != nil || len(faults) > 0 {
 		t.Errorf("%v, %v", faults, err)
 	}
 }

@@ -16,13 +16,13 @@ const (
 	maxLeaseAge = 20 * time.Second
 )
 
-// Look implements [engine.Inspector]. A kubelet that was never started is no fault, because a node that has not joined yet
+// FindFaults implements [engine.Inspector]. A kubelet that was never started is no fault, because a node that has not joined yet
 // does not start its kubelet. A missing container runtime is no fault either, because a node has only one of the runtimes.
-func (e *kubeadm) Look(ctx context.Context, node string) ([]engine.Fault, error) {
+func (e *kubeadm) FindFaults(ctx context.Context, node string) ([]engine.Fault, error) {
 	if !e.Has(node) {
 		return nil, nil
 	}
-	return e.Cluster.Look(ctx, node, "containerd.service", "crio.service", kubeletUnit)
+	return e.Cluster.FindFaults(ctx, node, "containerd.service", "crio.service", kubeletUnit)
 }
 
 // checkKubeletReported returns nil if the kubelet runs, and has renewed its lease after its start and within maxLeaseAge. The

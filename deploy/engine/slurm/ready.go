@@ -56,10 +56,10 @@ func (e *Engine) checkRegistered(ctx context.Context, name string, n node) error
 	return nil
 }
 
-// Look implements [engine.Inspector]. If the node's systemd units run, Look also tests whether MUNGE accepts messages from the
+// FindFaults implements [engine.Inspector]. If the node's systemd units run, FindFaults also tests whether MUNGE accepts messages from the
 // controller.
-func (e *Engine) Look(ctx context.Context, name string) ([]engine.Fault, error) {
-	faults, err := e.Cluster.Look(ctx, name, e.units(name)...)
+func (e *Engine) FindFaults(ctx context.Context, name string) ([]engine.Fault, error) {
+	faults, err := e.Cluster.FindFaults(ctx, name, e.units(name)...)
 	if err == nil && len(faults) == 0 && e.unitOf(name) != "" {
 		if problem := e.checkMunge(ctx, name); problem != "" {
 			faults = append(faults, engine.Fault{Unit: mungeUnit, State: problem, Lasts: true})

@@ -500,11 +500,11 @@ func TestLook(t *testing.T) {
 	c := newController(t, "c-1")
 	c.nodes["c-1"].unit = "failed"
 	c.full = []string{"/var"}
-	faults, err := c.engine("c-1").Look(t.Context(), "c-1")
+	faults, err := c.engine("c-1").FindFaults(t.Context(), "c-1")
 	if err != nil || len(faults) != 2 || faults[0].String() != "slurmd.service is failed: slurmd: fatal: no key" || !faults[0].Down || faults[1].String() != "the disk of /var is full" {
 		t.Errorf("%v, %v", faults, err)
 	}
-	if faults, err := c.engine("c-1").Look(t.Context(), "stranger"); err != nil || len(faults) > 0 {
+	if faults, err := c.engine("c-1").FindFaults(t.Context(), "stranger"); err != nil || len(faults) > 0 {
 		t.Errorf("%v, %v", faults, err)
 	}
 }
