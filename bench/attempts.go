@@ -175,8 +175,8 @@ func (st *Store) JobsOf(t Trial) ([]workload.Job, error) {
 	return drawAgain(jobs, st.Sweep.Benchmark.Workloads[t.Workload()].Arrival, st.Sweep.Benchmark.Seed, t.Block)
 }
 
-// Played reads the jobs of an attempt and their events. If the program of a workload decides its jobs, the jobs are found from the events.
-func (st *Store) Played(t Trial, a Attempt) ([]workload.Job, []player.Event, error) {
+// ReadJobsAndEvents reads the jobs of an attempt and their events. If the program of a workload decides its jobs, the jobs are found from the events.
+func (st *Store) ReadJobsAndEvents(t Trial, a Attempt) ([]workload.Job, []player.Event, error) {
 	jobs, err := st.JobsOf(t)
 	if err != nil {
 		return nil, nil, err

@@ -50,7 +50,7 @@ const (
 	SelectedNodes                   // all
 	RemoteNodes                     // the nodes that nixbench can connect to; a node with targetHost = null is only for apply-local
 	DeployedNodes                   // like RemoteNodes, but the evaluation of the nodes reports broken deployment options
-	BootedNodes                     // those whose machines nixbench boots
+	BootedNodes                     // nodes whose machines nixbench boots
 )
 
 // locate returns the source of the hive.

@@ -27,7 +27,7 @@ type ApplyOptions struct {
 	NoSubstitute bool // copy all store paths from this computer, also those that nodes could fetch
 
 	File  string            // the plan file to execute; empty: none
-	Saved *stages.SavedPlan // its content
+	Saved *stages.SavedPlan // content of the plan file
 
 	// Ask asks the user to confirm changes that stop running machines. plan makes the plan, which Apply then executes. Nil: Apply does not ask.
 	Ask func(changes []changes.Change, plan func() (*stages.Plan, error)) error

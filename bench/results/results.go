@@ -28,7 +28,7 @@ func ReadParts(st *bench.Store) ([]page.Input, error) {
 	in, counted := summarise(st.Sweep, all)
 	for i, a := range counted {
 		k := slices.IndexFunc(st.Sweep.Trials, func(t bench.Trial) bool { return t.Number == a.Trial })
-		jobs, events, err := st.Played(st.Sweep.Trials[k], a)
+		jobs, events, err := st.ReadJobsAndEvents(st.Sweep.Trials[k], a)
 		if err != nil {
 			return nil, err
 		}

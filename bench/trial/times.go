@@ -13,8 +13,8 @@ import (
 type Times struct {
 	Jobs     int       // number of all jobs
 	Spans    []Span    // of the jobs that were to be submitted, in the order of their submission
-	Wait     []float64 // see the metric wait; empty if it is absent
-	Schedule []float64 // see the metric schedule
+	Wait     []float64 // values of the metric wait; empty if the trial has not measured it
+	Schedule []float64 // values of the metric schedule
 }
 
 // Span has the times of a job in seconds from the begin of the trial: the intended submission, the start (or the placement, if no start was

@@ -81,7 +81,7 @@ func applyCommand(a *app) *cobra.Command {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return applyGoals, cobra.ShellCompDirectiveDefault // and files: plans
+			return applyGoals, cobra.ShellCompDirectiveDefault // also completes files, such as a plan
 		},
 		Example: `  nixbench apply
   nixbench apply --on @web --max-unavailable 25%

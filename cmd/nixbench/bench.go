@@ -177,8 +177,8 @@ The machines belong to the sweep, and are removed at the end.`,
 	return cmd
 }
 
-// showExecuted shows the results of a sweep that has just run. It returns an error if the results are not as the benchmark
-// requires.
+// showExecuted shows the results of a sweep that has just run. It returns an error if a trial has no result, or if a
+// claim of the benchmark does not hold.
 func showExecuted(a *app, st *bench.Store, err error) error {
 	if err != nil {
 		return err

@@ -59,7 +59,7 @@ func run(args []string, open hypervisorOpener) int {
 const (
 	reportAfter = 500 * time.Millisecond // after this time, nixbench prints that it waits
 	viewGrace   = 200 * time.Millisecond // time limit for the view to show this message
-	giveUpAfter = time.Minute            // then nixbench exits although work is unfinished
+	giveUpAfter = time.Minute            // after this time, nixbench exits although work is unfinished
 )
 
 // watchInterrupt waits until the command is interrupted, and then reports that work is unfinished. If the command does not end within

@@ -71,7 +71,7 @@ const (
 	reasonProfile     = "profile"     // the profile could not be set
 	reasonBoot        = "boot"        // the boot loader could not be installed
 	reasonRebooted    = "rebooted"    // a reboot ended the run
-	reasonElsewhere   = "elsewhere"   // not of the script: the run succeeded, but the node runs or boots another system
+	reasonElsewhere   = "elsewhere"   // not written by the script on the node: the run succeeded, but the node runs or boots another system
 )
 
 // isAwaitingConfirmation reports whether the run waits for a client to confirm it.

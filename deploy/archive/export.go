@@ -55,7 +55,7 @@ func Export(lock *state.Lock, cluster, file string, recipients []age.Recipient) 
 		return nil, failure.NewUsage("%s exists and is not encrypted with age, so it is not overwritten", file)
 	}
 	dir := lock.Dir()
-	if s, err := dir.Load(); err != nil { // this also fails if state.json is damaged
+	if s, err := dir.Load(); err != nil { // Load also fails if state.json is damaged
 		return nil, err
 	} else if s.Cluster == nil && len(s.Nodes) == 0 {
 		return nil, failure.WithHint(failure.NewUsage("there is no state of %s in %s", cluster, dir), "nixbench apply creates it")

@@ -59,7 +59,7 @@ func findKind(err error, unreachableHidden bool) Kind {
 	if e, ok := err.(Classified); ok {
 		kind = e.Kind()
 	}
-	unreachableHidden = unreachableHidden || kind == Cluster || kind == Lost // these already explain why a node is unreachable
+	unreachableHidden = unreachableHidden || kind == Cluster || kind == Lost // errors of these kinds explain why a node is unreachable
 	if kind == Unreachable && unreachableHidden {
 		kind = Internal
 	}

@@ -40,7 +40,7 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 				inspected = now
 			}
 			for _, o := range now {
-				if text := DescribeEngine(f.Hive(), o); text != "" {
+				if text := DescribeEngineMismatch(f.Hive(), o); text != "" {
 					other = append(other, o.Node.Name+" "+text)
 				}
 				switch {
@@ -76,8 +76,8 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 	}}
 }
 
-// DescribeEngine returns a text if an inspected node runs another engine than that of the hive.
-func DescribeEngine(hive *nixeval.Hive, o fleet.Outcome[activate.Node]) string {
+// DescribeEngineMismatch returns a warning if an inspected node runs another engine than the hive gives it, and otherwise an empty text.
+func DescribeEngineMismatch(hive *nixeval.Hive, o fleet.Outcome[activate.Node]) string {
 	u := hive.Unit(o.Node.Unit)
 	running := o.Value.Engine
 	switch {

@@ -93,7 +93,7 @@ func Observe(ctx context.Context, q Query) (*ClusterStatus, error) {
 
 // describeOutside returns why a node that answers is no member of the cluster that it has in the hive, or an empty string.
 func describeOutside(hive *nixeval.Hive, o fleet.Outcome[activate.Node], member *Member, membersErr error) string {
-	if text := DescribeEngine(hive, o); text != "" {
+	if text := DescribeEngineMismatch(hive, o); text != "" {
 		return text
 	}
 	if o.Err == nil && membersErr == nil && member == nil && hive.Unit(o.Node.Unit).Deployment.Engine != nil {

@@ -24,7 +24,7 @@ func FailureReasons(ctx context.Context, f *fleet.Fleet, inspected []fleet.Outco
 	for _, o := range fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (map[string]string, error) {
 		return readNodeReasons(ctx, f, n.Name, units[n.Name])
 	}) {
-		if o.Err == nil { // otherwise only the unit's name is shown
+		if o.Err == nil { // after an error, only the name of the systemd unit is shown
 			out[o.Node.Name] = o.Value
 		}
 	}

@@ -32,7 +32,7 @@ func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeo
 		return r, "", &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err}
 	}
 	after, err := c.Activator.Reboot(ctx, n.Name, h, timeout)
-	if ctx.Err() == nil { // otherwise the intent stays and the next run waits for the node
+	if ctx.Err() == nil { // if ctx has ended, the intent stays, and the next run waits for the node
 		err = errors.Join(err, c.Store.Update(func(s *state.State) error { s.Rebooted(n.Name); return nil }))
 	}
 	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Activate, Node: n.Name, Failed: err != nil})

@@ -51,7 +51,7 @@ type Observation struct {
 type Keys int
 
 const (
-	LeaveKeys   Keys = iota // they stay as they are
+	LeaveKeys   Keys = iota // the keys on the node stay unchanged
 	ReplaceKeys             // the node gets the keys of the hive, and others of nixbench are removed: all if the hive has none
 )
 

@@ -18,7 +18,7 @@ func openTransport(clock *loginClock, cfg sshconfig.Config, opts Options) (net.C
 	ctx := clock.ctx
 	switch {
 	case cfg.Via != nil:
-		resume := clock.pause() // it limits only the login at the node itself
+		resume := clock.pause() // the time limit is only for the login at the node itself
 		opts.host, opts.sudo = nil, nil
 		via, err := Dial(ctx, *cfg.Via, opts)
 		resume()

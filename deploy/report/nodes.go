@@ -54,7 +54,7 @@ func listNodes(run *runs.Run, t explain.Report, events []event.Event) []node {
 			n.Text, _, _ = strings.Cut(n.Error, "\n")
 		}
 		if n.Error == n.Text || strings.Contains(run.Error, n.Error) {
-			n.Error = "" // it is already on the page
+			n.Error = "" // the page already shows this error
 		}
 		n.Log, n.LogIsCut = cutLog(logs[name])
 		out = append(out, *n)

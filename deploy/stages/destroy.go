@@ -23,8 +23,8 @@ func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machine.DestroyPlan
 	return d.Machines.Destroy(ctx, destroyPlan, d.Store, d.Record, o.Parallel)
 }
 
-// hasRemainingMembers reports whether a deployed node that may be a cluster member is left after the nodes in removed are removed.
-// This is so for a member whose machine nixbench does not manage.
+// hasRemainingMembers reports whether a deployed node that may be a cluster member remains after the nodes in removed are removed, such as
+// a node whose machine nixbench does not manage.
 func (d *Deployer) hasRemainingMembers(removed []string) bool {
 	hive, recorded := d.Machines.Hive, d.Store.State()
 	return slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool {

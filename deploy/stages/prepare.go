@@ -112,7 +112,7 @@ func (l *preparations) copySystem(ctx context.Context, n nixeval.Node, p *prepar
 		return ""
 	}
 	decided := l.observeNode(n, c, true, p)
-	if !decided.Copy || !l.systems.waitBuilt(ctx, n.Unit) {
+	if !decided.Copy || !l.systems.buildAndWait(ctx, n.Unit) {
 		return ""
 	}
 	defer l.slots.Enter()()

@@ -223,7 +223,7 @@ func (r describer) addDetails(ctx context.Context, p *Preview) error {
 	if err != nil {
 		return err
 	}
-	isLocal := durable.Exists(system) // otherwise the node builds the system
+	isLocal := durable.Exists(system) // a system that is not in the local store is built by the node
 	switch {
 	case p.Action == plan.WouldNothing:
 		p.Copy = &CopyPreview{}

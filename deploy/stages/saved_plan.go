@@ -223,7 +223,7 @@ func (p Preview) comparePreview(now Preview) []string {
 		planned = append(planned, keyEffects("owner or mode of key ", p.Keys.Upload)...)
 	}
 	for _, effect := range now.otherEffects() {
-		if p.From != "" && !slices.Contains(planned, effect) { // otherwise the effects were unknown
+		if p.From != "" && !slices.Contains(planned, effect) { // the effects are unknown if From is empty
 			out = append(out, "it would also change now: "+effect)
 		}
 	}

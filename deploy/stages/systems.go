@@ -160,9 +160,9 @@ func (s *systems) waitEvaluated(ctx context.Context, unit string) (nixeval.Closu
 	}
 }
 
-// waitBuilt builds the evaluated system of a unit (a node, or all nodes of a role) now, and waits until the system is built. It
+// buildAndWait builds the evaluated system of a unit (a node, or all nodes of a role) now, and waits until the system is built. It
 // returns false if the build fails.
-func (s *systems) waitBuilt(ctx context.Context, unit string) bool {
+func (s *systems) buildAndWait(ctx context.Context, unit string) bool {
 	one := s.byUnit[unit]
 	s.builds.Add(s.ctx, map[string]nixeval.Closure{unit: one.closure})
 	select {
@@ -200,7 +200,7 @@ func (s *systems) checkPlanFile(ctx context.Context) error {
 	}
 	wait := s.Send.Wait(event.Event{Phase: event.Evaluate, Text: "Nix, to compare the hive with the plan " + s.Plan.File})
 	defer wait.End()
-	eval := s.Eval.WithoutFacts(nil).WithFacts(file) // its warnings were in the events already
+	eval := s.Eval.WithoutFacts(nil).WithFacts(file) // the first evaluation has already reported the warnings
 	closures, err := Instantiate(ctx, eval, s.hive, s.nodes, false)
 	if err != nil {
 		return err

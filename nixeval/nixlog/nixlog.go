@@ -66,7 +66,7 @@ type activity struct {
 // HandleLine parses one line of Nix's stderr.
 func (l *Log) HandleLine(line string) {
 	text, isJSON := strings.CutPrefix(line, "@nix ")
-	if !isJSON || !json.Valid([]byte(text)) { // it limits the depth, unlike gjson.Valid
+	if !isJSON || !json.Valid([]byte(text)) { // json.Valid limits the depth, unlike gjson.Valid
 		if line = StripANSI(line[:min(len(line), longestPlain)]); strings.TrimSpace(line) != "" {
 			l.Plain = append(l.Plain[max(0, len(l.Plain)-keepPlain+1):], line)
 		}

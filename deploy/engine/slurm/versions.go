@@ -43,7 +43,7 @@ func (e *Engine) observeVersions(ctx context.Context) (map[string]string, error)
 	}
 	all := map[string]string{e.Node(): config["SLURM_VERSION"]}
 	if name := e.accountingNode(); name != "" && name != e.Node() && config.usesAccounting() {
-		out, _ := e.RunOnHead(ctx, "sacctmgr", "show", "configuration") // it may not answer
+		out, _ := e.RunOnHead(ctx, "sacctmgr", "show", "configuration") // slurmdbd may not answer
 		if m := slurmdbdVersion.FindStringSubmatch(out); m != nil {
 			all[name] = m[1]
 		}

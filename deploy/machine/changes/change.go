@@ -37,8 +37,8 @@ const (
 	Start     Action = "start"     // the machine is off or has crashed
 	Resume    Action = "resume"    // the machine is paused
 	Finish    Action = "finish"    // complete the machine: an earlier run was interrupted while it created the machine
-	Restart   Action = "restart"   // its definition differs
-	Reconnect Action = "reconnect" // its interface is on no bridge; a restart connects it to its network again
+	Restart   Action = "restart"   // the machine's definition differs from the hive
+	Reconnect Action = "reconnect" // the machine's interface is on no bridge; a restart connects it to the network again
 	Recreate  Action = "recreate"  // recreating was requested, and the image differs
 	Remove    Action = "remove"    // the hive no longer contains the node
 )

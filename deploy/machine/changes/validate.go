@@ -124,7 +124,7 @@ const dnsLabel = `[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?`
 
 // nameRule says which names are valid on every hypervisor.
 type nameRule struct {
-	what    string // what the name stands for, and the rule
+	what    string // such as `a network (at most 200 bytes, without /)`
 	max     int    // bytes
 	pattern *regexp.Regexp
 }

@@ -101,7 +101,7 @@ func (p *progress) begin(e event.Event) {
 	case event.PhaseStart:
 		a.Since = e.Time
 		if e.Phase == event.Build {
-			a.Total = 0 // it counts units, and Nix reports its progress in derivations
+			a.Total = 0 // e.Total is a number of units, but the progress of a build is a number of derivations
 			if i := slices.Index(p.open, p.findPhase("", event.Evaluate)); i >= 0 {
 				at = i // a build that begins during the evaluation waits for it
 			}
@@ -243,7 +243,7 @@ func (p *progress) takeDue(now time.Time) []*activity {
 	isDue := false
 	for _, a := range p.open {
 		switch {
-		case p.isCovered(a): // it is not due; later it is reported only if it still has no output
+		case p.isCovered(a): // report the activity later, if it then still has no output
 			a.lastOutput, a.reports = now, 0
 			continue
 		case a.due().After(now.Add(batchWindow)):
