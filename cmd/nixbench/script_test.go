@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -82,7 +83,11 @@ func noProcessCmd(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: noprocess TEXT")
 	}
-	if found := processWith(args[0]); (found != "") != neg {
+	found := processWith(args[0])
+	for begun := time.Now(); found != "" && !neg && time.Since(begun) < 10*time.Second; found = processWith(args[0]) {
+		time.Sleep(50 * time.Millisecond) // a signal to the process may be on its way
+	}
+	if (found != "") != neg {
 		ts.Fatalf("processes with %q: %q", args[0], found)
 	}
 }

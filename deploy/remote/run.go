@@ -29,7 +29,7 @@ const (
 	// A command that is cancelled gets SIGTERM first, and SIGKILL if it does not end. On a fast network, the
 	// cancellation usually takes less than a second in total.
 	termGrace = 400 * time.Millisecond // time limit of a cancelled command to end after SIGTERM
-	killGrace = time.Second            // time limit for sending SIGKILL over the connection
+	killGrace = 3 * time.Second        // time limit for sending SIGKILL over the connection
 )
 
 // Cmd is a command for a node. As with os/exec, no shell interprets the arguments: for a
@@ -76,7 +76,7 @@ func (c *Conn) Output(ctx context.Context, cmd Cmd) ([]byte, error) {
 // *LostError if the connection was lost. After a *LostError the command may still run.
 //
 // When ctx ends, Run ends the command with SIGTERM, and 0.4 seconds later with
-// SIGKILL. Run then returns after another second at most, even if a Read of Stdin
+// SIGKILL. Run then returns after another three seconds at most, even if a Read of Stdin
 // blocks: that Read cannot be interrupted and continues in its goroutine.
 //
 // Run also ends a command that exceeds a limit of cmd. The error is then an *OutputError or a *TimeoutError.
