@@ -185,7 +185,7 @@ let
         description = ''
           Jobs: attribute sets with `id`, and optionally `submit` (seconds after the start; default: `arrival` decides), `nodes` (1),
           `tasks` (one per node), `cpus` (of each task; 1), `memory` (MiB of each task), `runtime` (seconds; 0), `limit` (the time limit that the job requests; none), `user` (an account of all nodes; SLURM only), `queue`, `gang`
-          (false), and `after` (a list of ids). `lib.jobs.null`, `sleep`, `gang`, `mixed` and `churn` return such lists.
+          (false), `after` (a list of ids), and `think` (seconds from the end of these jobs to the submission; 0). `lib.jobs.null`, `sleep`, `gang`, `mixed` and `churn` return such lists.
         '';
       };
       program = mkOption {
@@ -235,7 +235,7 @@ let
       traceSpeed = mkOption {
         type = types.addCheck number (x: x > 0);
         default = 1;
-        description = "Factor by which the times of submission, the run times and the requested times in the trace are divided.";
+        description = "Factor by which the times of submission, the run times, the requested times and the think times in the trace are divided.";
       };
       arrival = mkOption {
         type = types.either (types.enum [ "burst" ]) (

@@ -56,8 +56,8 @@ func ListTimes(jobs []workload.Job, began time.Time, events []player.Event) Time
 	return out
 }
 
-// intendedSubmission returns the time at which a job is to be submitted: the time in the workload, or the time at which the last job
-// in After ended, whichever is later. ends contains the end times of jobs.
+// intendedSubmission returns the time at which a job is to be submitted: the time in the workload, or the think time after the end of the
+// last job in After, whichever is later. ends contains the end times of jobs.
 func intendedSubmission(j workload.Job, ends map[string]float64) float64 {
 	at := j.Submit
 	for _, a := range j.After {
@@ -65,7 +65,7 @@ func intendedSubmission(j workload.Job, ends map[string]float64) float64 {
 		if !ended {
 			end = never
 		}
-		at = max(at, end)
+		at = max(at, end+j.Think)
 	}
 	return at
 }

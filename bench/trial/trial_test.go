@@ -131,6 +131,19 @@ func TestAfterFailure(t *testing.T) {
 	}
 }
 
+// TestThink: a job with a think time should be submitted this time after the end of the job before it, and waits from then on.
+func TestThink(t *testing.T) {
+	jobs := prepare(t, workload.Job{ID: "a"}, workload.Job{ID: "b", After: []string{"a"}, Think: 3})
+	events := []player.Event{
+		event(0, player.Submit, "a", 0), event(0, player.Start, "a", 0), event(0, player.Last, "a", 0), event(2, player.Finish, "a", 0),
+		event(5.5, player.Submit, "b", 0), event(7, player.Start, "b", 0), event(7, player.Last, "b", 0), event(8, player.Finish, "b", 0),
+	}
+	got := Measure(jobs, began, ended, events, 1, 0).Metrics
+	if late, wait := got["submit_error_max"], got["wait_max"]; math.Abs(late-0.5) > 1e-9 || math.Abs(wait-2) > 1e-9 {
+		t.Errorf("b is %v s late and waits %v s, want 0.5 and 2", late, wait)
+	}
+}
+
 // TestDependent: a job that the scheduler has before it may run waits for the scheduler only from then on.
 func TestDependent(t *testing.T) {
 	jobs := prepare(t, workload.Job{ID: "a"}, workload.Job{ID: "b", After: []string{"a"}})

@@ -12,7 +12,7 @@ import (
 // SWFOptions say how a trace of jobs is scaled to a smaller cluster and a shorter time.
 type SWFOptions struct {
 	MaxJobs     int     // maximum number of jobs, from the beginning of the trace; 0: all
-	Compression float64 // factor by which times of submission and run times are divided, so that the load stays the same; 0: 1
+	Compression float64 // factor by which all times are divided, so that the load stays the same; 0: 1
 	CPUsPerNode int     // number of processors of each node of the cluster; 0: 1
 	// Users and Queues map numbers of users and queues in the trace to accounts and queues of the cluster. Jobs with another number have
 	// none.
@@ -31,6 +31,7 @@ const (
 	swfUser      = 11
 	swfQueue     = 14
 	swfPreceding = 16
+	swfThink     = 17
 	swfColumns   = 18
 )
 
@@ -44,10 +45,11 @@ const maxProcessors = 100_000_000
 // ReadSWF reads a trace in the Standard Workload Format. The first job is submitted at 0. A job gets as many nodes as its processors
 // need. It has one task per node, and each task has the same number of processors. The processors of a job are those that it requested.
 // If the trace does not have this number, they are those that it was allocated. A job on several nodes is a gang. A job with a preceding
-// job is submitted after the preceding job has ended.
+// job is submitted after the preceding job has ended. If the trace has its think time, it is submitted this time after that end, and
+// its time of submission in the trace does not count.
 //
 // The time limit of a job is the time that it requested, or its run time and overrun if it ran longer than that. A job that requested no time has no
-// limit. ReadSWF ignores memory, and the think time between a job and its preceding job.
+// limit. ReadSWF ignores memory.
 func ReadSWF(r io.Reader, o SWFOptions) ([]Job, error) {
 	if o.Compression == 0 {
 		o.Compression = 1
@@ -83,6 +85,9 @@ func ReadSWF(r io.Reader, o SWFOptions) ([]Job, error) {
 		j := o.job(v)
 		if before, ok := submits[swfID(v[swfPreceding])]; ok && before <= j.Submit {
 			j.After = []string{swfID(v[swfPreceding])}
+			if v[swfThink] >= 0 {
+				j.Submit, j.Think = before, v[swfThink]/o.Compression
+			}
 		}
 		submits[j.ID] = j.Submit
 		jobs = append(jobs, j)

@@ -26,7 +26,7 @@ const trace = `; Version: 2.2
 func TestReadSWF(t *testing.T) {
 	all := []Job{
 		{ID: "job-1", Submit: 0, Nodes: 2, Tasks: 2, CPUs: 4, Runtime: 30, Gang: true},
-		{ID: "job-4", Submit: 15, Nodes: 3, Tasks: 3, CPUs: 4, Runtime: 15, Gang: true, After: []string{"job-1"}},
+		{ID: "job-4", Submit: 0, Nodes: 3, Tasks: 3, CPUs: 4, Runtime: 15, Gang: true, After: []string{"job-1"}, Think: 5},
 		{ID: "job-6", Submit: 20, Nodes: 1, Tasks: 1, CPUs: 4, Runtime: 20},
 		{ID: "job-7", Submit: 20, Nodes: 1, Tasks: 1, CPUs: 1, Runtime: 0},
 	}
@@ -74,6 +74,35 @@ func TestReadSWFRequests(t *testing.T) {
 	}
 }
 
+// TestReadSWFThink: a job is submitted its think time after the end of its preceding job. Without a think time, it is submitted at its own
+// time, or after that end.
+func TestReadSWFThink(t *testing.T) {
+	record := func(number, submit, preceding, think int) string {
+		return fmt.Sprintf("%d %d 0 60 1 -1 -1 1 -1 -1 1 1 -1 -1 1 -1 %d %d\n", number, submit, preceding, think)
+	}
+	trace := record(1, 40, -1, -1) + record(2, 140, 1, 30) + record(3, 150, 2, 0) + record(4, 160, 2, -1) + record(5, 170, -1, 30)
+	got, err := ReadSWF(strings.NewReader(trace), SWFOptions{Compression: 10})
+	job := func(id string, submit, think float64, after ...string) Job {
+		return Job{ID: id, Submit: submit, Nodes: 1, Tasks: 1, CPUs: 1, Runtime: 6, After: after, Think: think}
+	}
+	want := []Job{job("job-1", 0, 0), job("job-2", 0, 3, "job-1"), job("job-3", 0, 0, "job-2"), job("job-4", 12, 0, "job-2"), job("job-5", 13, 0)}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%s%v", diff, err)
+	}
+}
+
+// TestThink: a think time counts from the end of a job.
+func TestThink(t *testing.T) {
+	jobs := []Job{{ID: "a"}, {ID: "b", Think: 1}}
+	if _, err := Prepare(jobs); err == nil || !strings.Contains(err.Error(), "job 2 (b): think (1) needs a job in `after`") {
+		t.Errorf("the error is %v", err)
+	}
+	jobs[1].After = []string{"a"}
+	if _, err := Prepare(jobs); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestReadSWFErrors(t *testing.T) {
 	record := func(number, submit, runtime, cpus string) string {
 		return fmt.Sprintf("%s %s 0 %s %s -1 -1 -1 -1 -1 1 -1 -1 -1 -1 -1 -1 -1\n", number, submit, runtime, cpus)
@@ -92,6 +121,7 @@ func TestReadSWFErrors(t *testing.T) {
 		{"too many processors", record("1", "0", "1", "1e12"), SWFOptions{}, "at most 100000000 processors"},
 		{"twice", one + one, SWFOptions{}, "two jobs with this id"},
 		{"too long", one + record("2", "1e9", "1", "1"), SWFOptions{}, "a year of seconds"},
+		{"think time", one + "2 0 0 1 1 -1 -1 1 -1 -1 1 -1 -1 -1 -1 -1 1 1e9\n", SWFOptions{}, "think (1e+09) must be between 0 and a year of seconds"},
 		{"negative compression", one, SWFOptions{Compression: -1}, "must be positive"},
 		{"negative limit", one, SWFOptions{MaxJobs: -1}, "must be positive"},
 		{"negative nodes", one, SWFOptions{CPUsPerNode: -1}, "must be positive"},

@@ -32,6 +32,7 @@ type Job struct {
 	Queue   string   `json:"queue,omitempty"`  // the partition or queue of the scheduler; empty: the scheduler's default
 	Gang    bool     `json:"gang,omitempty"`   // all tasks must start together
 	After   []string `json:"after,omitempty"`  // ids of jobs that must have ended before the job is submitted
+	Think   float64  `json:"think,omitempty"`  // time from the end of these jobs until the job is submitted
 	// Drawn means that Submit is a random time of the arrivals of the workload, which each block of a sweep draws again.
 	Drawn bool `json:"drawn,omitempty"`
 }
@@ -102,8 +103,10 @@ func (j Job) check(seen map[string]bool) error {
 		return fmt.Errorf("an id has 1 to 40 of the characters a-z, 0-9 and -, and neither begins nor ends with -")
 	case seen[j.ID]:
 		return fmt.Errorf("there are two jobs with this id")
-	case !isTime(j.Submit), !isTime(j.Runtime), !isTime(j.Limit):
-		return fmt.Errorf("submit (%v), runtime (%v) and limit (%v) must be between 0 and a year of seconds", j.Submit, j.Runtime, j.Limit)
+	case !isTime(j.Submit), !isTime(j.Runtime), !isTime(j.Limit), !isTime(j.Think):
+		return fmt.Errorf("submit (%v), runtime (%v), limit (%v) and think (%v) must be between 0 and a year of seconds", j.Submit, j.Runtime, j.Limit, j.Think)
+	case j.Think > 0 && len(j.After) == 0:
+		return fmt.Errorf("think (%v) needs a job in `after`, from whose end it counts", j.Think)
 	case j.Limit > 0 && j.Limit <= j.Runtime:
 		return fmt.Errorf("limit (%v) must be more than runtime (%v)", j.Limit, j.Runtime)
 	case j.Tasks < j.Nodes:

@@ -15,6 +15,7 @@ type request struct {
 	Job    string   `json:"job"`
 	Submit float64  `json:"submit"`
 	After  []string `json:"after,omitempty"`
+	Think  float64  `json:"think"`
 	Spec   object   `json:"spec"`
 }
 
@@ -24,7 +25,7 @@ type object map[string]any
 func encodeJobs(jobs []workload.Job) []byte {
 	var b bytes.Buffer
 	for _, j := range jobs {
-		line, _ := json.Marshal(request{j.ID, j.Submit, j.After, jobspec(j)}) // cannot fail: the times are finite
+		line, _ := json.Marshal(request{j.ID, j.Submit, j.After, j.Think, jobspec(j)}) // cannot fail: the times are finite
 		b.Write(append(line, '\n'))
 	}
 	return b.Bytes()

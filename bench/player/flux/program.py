@@ -3,7 +3,7 @@
 #   flux python program.py JOBS START
 #
 # JOBS is a file with one job per line: its id in the workload, the seconds after the start at which it is submitted, the ids of the jobs
-# that must have ended before it starts, and its jobspec. START is a named pipe, from which the program reads the start, in seconds since the
+# that must have ended before it starts, its think time (the seconds from their end to its submission), and its jobspec. START is a named pipe, from which the program reads the start, in seconds since the
 # epoch on the clock of this node, when it is ready. The lines that it writes:
 #
 #   {"ready": true}                                                   the program receives the events of jobs
@@ -11,7 +11,7 @@
 #   {"job": "j1", "id": 123}                                          Flux has the job
 #   {"job": "j1", "refused": "...", "time": 1700000000.000001}        Flux has refused the job
 #   {"id": 123, "event": "alloc", "time": 1700000000.000001, "context": {}, "nodes": "compute-1"}
-import collections
+import heapq
 import json
 import os
 import sys
@@ -30,12 +30,15 @@ BURST = 50
 class Player:
     def __init__(self, handle, jobs):
         self.handle = handle
-        self.waiting = collections.deque(jobs)  # not submitted yet, in the order of their times
+        # A heap of the jobs whose time is known: the seconds after the start, the number of the job, and the job.
+        self.waiting = [(job["submit"], n, job) for n, job in enumerate(jobs)]
         self.start = None
         self.timer = None
-        self.ids = {}  # by job; None: refused
-        self.blocked = {}  # by job: the jobs that wait for its id
-        self.ended = set()  # ids
+        self.ids = {}  # by job; a refused job has itself as its id
+        self.names = {}  # by id: the job
+        self.blocked = {}  # by job: the jobs that wait for its id, or for its end
+        self.finished = {}  # by id: the time of the event finish
+        self.ended = {}  # by id: the time at which the job finished
 
     def write(self, **line):
         sys.stdout.write(json.dumps(line) + "\n")
@@ -56,50 +59,70 @@ class Player:
             line = {"id": response["id"], "event": event["name"], "time": event["timestamp"], "context": event.get("context", {})}
             if event["name"] == "alloc":
                 line["nodes"] = ",".join(response["R"]["execution"]["nodelist"])
-            if event["name"] == "clean":
-                self.ended.add(response["id"])
             self.write(**line)
+            if event["name"] == "finish":
+                self.finished[response["id"]] = event["timestamp"]
+            if event["name"] == "clean":
+                self.ended[response["id"]] = self.finished.pop(response["id"], event["timestamp"])
+                self.release(self.names.get(response["id"]))
         sys.stdout.flush()
 
     def submit_due(self, *_):
-        now = time.time()
-        sent = 0
-        while self.waiting and sent < BURST and self.start + self.waiting[0]["submit"] <= now:
-            job = self.waiting.popleft()
-            sent += 1
-            unknown = [a for a in job.get("after", []) if a not in self.ids]
-            if unknown:
-                self.blocked.setdefault(unknown[0], []).append(job)
-            else:
-                self.submit(job)
+        for _ in range(BURST):
+            if not self.waiting or self.start + self.waiting[0][0] > time.time():
+                break
+            self.advance(*heapq.heappop(self.waiting))
         sys.stdout.flush()
+        self.set_timer()
+
+    def set_timer(self):
+        """Wait for the time of the next job."""
+        if self.timer:
+            self.timer.stop()
         if self.waiting:
-            delay = max(0.0, self.start + self.waiting[0]["submit"] - time.time())
+            delay = max(0.0, self.start + self.waiting[0][0] - time.time())
             self.timer = self.handle.timer_watcher_create(delay, self.submit_due)
             self.timer.start()
+
+    def release(self, name):
+        """Continue with the jobs that have waited for a job."""
+        for blocked in self.blocked.pop(name, []):
+            self.advance(*blocked)
+
+    def advance(self, at, n, job):
+        """Submit a job whose time has come, unless it must wait for another job, or for the end of its think time."""
+        for a in job.get("after", []):
+            if a not in self.ids or job["think"] > 0 and self.ids[a] not in self.ended:
+                self.blocked.setdefault(a, []).append((at, n, job))
+                return
+        if job["think"] > 0:
+            at = max(self.ended[self.ids[a]] for a in job["after"]) + job["think"] - self.start
+            if self.start + at > time.time():
+                heapq.heappush(self.waiting, (at, n, job))
+                self.set_timer()
+                return
+        self.submit(job)
 
     def submit(self, job):
         system = job["spec"]["attributes"]["system"]
         system["environment"] = {"PATH": os.environ["PATH"]}
         ids = [self.ids[a] for a in job.get("after", [])]
-        system["dependencies"] = [{"scheme": "afterany", "value": str(i)} for i in ids if i is not None and i not in self.ended]
+        system["dependencies"] = [{"scheme": "afterany", "value": str(i)} for i in ids if i not in self.ended]
         at = time.time()
         flux.job.submit_async(self.handle, json.dumps(job["spec"])).then(self.on_answer, job)
         self.write(job=job["job"], submit=at, took=time.time() - at)
 
     def on_answer(self, future, job):
+        name = job["job"]
         try:
-            self.ids[job["job"]] = int(flux.job.submit_get_id(future))
-            self.write(job=job["job"], id=self.ids[job["job"]])
+            self.ids[name] = int(flux.job.submit_get_id(future))
+            self.write(job=name, id=self.ids[name])
         except OSError as error:
-            self.ids[job["job"]] = None
-            self.write(job=job["job"], refused=error.strerror or str(error), time=time.time())
-        for blocked in self.blocked.pop(job["job"], []):
-            unknown = [a for a in blocked["after"] if a not in self.ids]
-            if unknown:
-                self.blocked.setdefault(unknown[0], []).append(blocked)
-            else:
-                self.submit(blocked)
+            self.ids[name] = name
+            self.ended[name] = time.time()
+            self.write(job=name, refused=error.strerror or str(error), time=self.ended[name])
+        self.names[self.ids[name]] = name
+        self.release(name)
         sys.stdout.flush()
 
 

@@ -115,7 +115,7 @@ type creation struct {
 // follow submits jobs and reads the lines of the watch until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial) error {
 	offset, active := 0, time.Now()
-	poll, streams := p.poll, len(t.waiting) > 0
+	poll, streams := p.poll, t.queue.IsHolding()
 	if streams { // a job that waits for others is submitted when the watch has received their end
 		poll = streamPoll
 	}
@@ -124,7 +124,7 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 		Submit: func(now time.Time) (player.Task, time.Time) {
 			jobs := t.take(now)
 			if len(jobs) == 0 {
-				return nil, t.nextDue(now.Add(p.poll))
+				return nil, t.queue.Next(now.Add(p.poll))
 			}
 			t.addSubmission(jobs)
 			arrays := p.objects.arrays(jobs)

@@ -18,9 +18,7 @@ type trial struct {
 	limit       int                       // number of jobs that one command creates
 	submissions player.Submissions
 	sorted      []*job // in the order of the workload
-	due         []*job // jobs that wait for their time of submission, in the order of these times
-	ready       []*job // jobs that can be submitted
-	waiting     map[string][]*job
+	queue       *player.Queue
 	ended       map[string]bool
 	events      []player.Event  // events of pods, with times of the clock of the watch's node
 	refused     []player.Event  // with times of this machine's clock
@@ -33,52 +31,30 @@ type trial struct {
 // job is the state of a job of the workload.
 type job struct {
 	workload.Job
-	at       time.Time // when it is to be submitted
-	started  time.Time // when the kubectl command that creates the job started, or zero
-	ended    time.Time // when the kubectl command that creates the job ended, or zero
-	isDue    bool
-	blockers int                     // number of jobs in After that have not ended
-	seen     map[string]map[int]bool // for each kind of event, the numbers of the tasks that have had it
-	last     map[string]time.Time    // for each kind of event, the time at which the last task had it
+	started time.Time               // when the kubectl command that creates the job started, or zero
+	ended   time.Time               // when the kubectl command that creates the job ended, or zero
+	seen    map[string]map[int]bool // for each kind of event, the numbers of the tasks that have had it
+	last    map[string]time.Time    // for each kind of event, the time at which the last task had it
 }
 
 // newTrial returns the state at the start of a workload, before any job is submitted.
 func newTrial(jobs []workload.Job, start time.Time) *trial {
-	t := &trial{jobs: map[string]*job{}, waiting: map[string][]*job{}, ended: map[string]bool{}, arrays: map[string][]workload.Job{}, limit: maxObjects}
+	t := &trial{jobs: map[string]*job{}, ended: map[string]bool{}, arrays: map[string][]workload.Job{}, limit: maxObjects}
+	t.queue = player.NewQueue(jobs, start, func(workload.Job) bool { return true })
 	for _, w := range jobs {
-		j := &job{Job: w, at: start.Add(time.Duration(w.Submit * float64(time.Second))), blockers: len(w.After),
-			seen: map[string]map[int]bool{}, last: map[string]time.Time{}}
+		j := &job{Job: w, seen: map[string]map[int]bool{}, last: map[string]time.Time{}}
 		t.jobs[w.ID] = j
 		t.sorted = append(t.sorted, j)
-		for _, a := range w.After {
-			t.waiting[a] = append(t.waiting[a], j)
-		}
 	}
-	t.due = t.sorted
 	return t
 }
 
-// take returns the due jobs that the next kubectl command submits, and removes them from the jobs that wait.
+// take returns the due jobs that the next kubectl command submits, and removes them from the queue.
 func (t *trial) take(now time.Time) []workload.Job {
-	for ; len(t.due) > 0 && !t.due[0].at.After(now); t.due = t.due[1:] {
-		t.due[0].isDue = true
-		if t.due[0].blockers == 0 {
-			t.ready = append(t.ready, t.due[0])
-		}
-	}
-	var jobs []workload.Job
-	for ; len(t.ready) > 0 && len(jobs) < t.limit; t.ready = t.ready[1:] {
-		jobs = append(jobs, t.ready[0].Job)
-	}
+	jobs := t.queue.Due(now)
+	jobs = jobs[:min(len(jobs), t.limit)]
+	t.queue.Remove(len(jobs))
 	return jobs
-}
-
-// nextDue returns the time at which the next job is submitted, but at most latest.
-func (t *trial) nextDue(latest time.Time) time.Time {
-	if len(t.due) > 0 && t.due[0].at.Before(latest) {
-		return t.due[0].at
-	}
-	return latest
 }
 
 // addSubmission records that a kubectl create command for these jobs starts.
@@ -278,12 +254,8 @@ func (t *trial) report(j *job, c change, kind string) {
 	}
 }
 
-// end marks a job as ended. A job that has waited only for this job becomes ready to be submitted if its time has come.
+// end marks a job as ended. Other jobs may have waited for it.
 func (t *trial) end(j *job) {
 	t.ended[j.ID] = true
-	for _, w := range t.waiting[j.ID] {
-		if w.blockers--; w.blockers == 0 && w.isDue {
-			t.ready = append(t.ready, w)
-		}
-	}
+	t.queue.End(j.ID, time.Now())
 }

@@ -79,6 +79,11 @@ func (t *trial) advance(j workload.Job, now time.Time) time.Time {
 	never := now.Add(time.Hour)
 	end, placed := t.ends[j.ID]
 	due := t.start.Add(time.Duration(j.Submit * float64(time.Second)))
+	for _, a := range j.After {
+		if ready := t.ends[a].Add(time.Duration(j.Think * float64(time.Second))); ready.After(due) {
+			due = ready
+		}
+	}
 	switch {
 	case t.ended[j.ID]:
 		return never
@@ -96,10 +101,10 @@ func (t *trial) advance(j workload.Job, now time.Time) time.Time {
 		}
 		t.send(player.Event{Time: end, Kind: player.Finish, Job: j.ID})
 		return now // advance the jobs that waited for the end of this job at once
-	case due.After(now):
-		return due
 	case slices.ContainsFunc(j.After, func(a string) bool { return !t.ended[a] }):
 		return never
+	case due.After(now):
+		return due
 	}
 	at := now
 	if t.o.Rate > 0 {

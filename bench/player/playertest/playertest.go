@@ -35,6 +35,10 @@ func Run(t *testing.T, newPlayer func(t *testing.T) player.Player) {
 			{ID: "first", Runtime: 0.2}, {ID: "other", Runtime: 0},
 			{ID: "second", Runtime: 0.1, After: []string{"first"}}, {ID: "third", After: []string{"second", "other"}},
 		},
+		"think": {
+			{ID: "first", Runtime: 0.2}, {ID: "other", After: []string{"first"}}, {ID: "second", After: []string{"first"}, Think: 0.6},
+			{ID: "third", After: []string{"second", "other"}, Think: 0.3}, {ID: "fourth", Submit: 0.7},
+		},
 		"later": {{ID: "now", Runtime: 0}, {ID: "later", Submit: 0.3, Runtime: 0}, {ID: "last", Submit: 0.3, Runtime: 0.1}},
 		"mixed": append(burst(5), workload.Job{ID: "wide", Nodes: 2, Runtime: 0.1}, workload.Job{ID: "end", Submit: 0.2, After: []string{"b-1", "wide"}}),
 	} {
@@ -250,6 +254,10 @@ func Check(jobs []workload.Job, start time.Time, events []player.Event) []string
 		for _, a := range j.After {
 			if begin := has[player.Bound]; begin.Before(times[a][player.Finish].Add(-clockError)) {
 				addf("job %s was placed %v before the end of %s", j.ID, times[a][player.Finish].Sub(begin), a)
+			}
+			think := time.Duration(j.Think * float64(time.Second))
+			if thought := has[player.Submit].Sub(times[a][player.Finish]); think > 0 && thought < think-clockError {
+				addf("job %s was submitted %v after the end of %s, and its think time is %v", j.ID, thought, a, think)
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // Check finds each kind of error.
 func TestCheck(t *testing.T) {
-	jobs, err := workload.Prepare([]workload.Job{{ID: "a"}, {ID: "b", Submit: 10, After: []string{"a"}}})
+	jobs, err := workload.Prepare([]workload.Job{{ID: "a"}, {ID: "b", Submit: 10, After: []string{"a"}, Think: 5}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,6 +33,7 @@ func TestCheck(t *testing.T) {
 		"job a: bound is 1s before created":  func(e []player.Event) []player.Event { e[2].Time, e[3].Time = start, start.Add(time.Second); return e },
 		"job b was submitted 1s too early":   func(e []player.Event) []player.Event { e[5].Time = start.Add(9 * time.Second); return e },
 		"job b was placed 8s before the end": func(e []player.Event) []player.Event { e[4].Time = start.Add(20 * time.Second); return e },
+		"job b was submitted 4s after":       func(e []player.Event) []player.Event { e[4].Time = start.Add(6 * time.Second); return e },
 		"an event of an unknown job":         func(e []player.Event) []player.Event { return append(e, at(1, player.Start, "c")) },
 		"unexpected event":                   func(e []player.Event) []player.Event { return append(e, at(1, player.Failed, "a")) },
 		"an event of an unknown task":        func(e []player.Event) []player.Event { e[3].Task = 2; return e },

@@ -45,23 +45,21 @@ type submission struct {
 
 // follow submits jobs and reads the log of slurmctld until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time.Time, cursor string) error {
-	next, submitting := 0, false
+	t.ahead = p.ClockBefore(t.place.Scheduler).Offset
+	t.queue = player.NewQueue(t.jobs, start, func(j workload.Job) bool { return j.Think > 0 }) // slurmctld itself holds the other jobs with After
+	submitting := false
 	quiet := time.Now() // when the last event happened, or when the player last looked for missing events
 	err := player.Loop{
 		Poll: p.poll, Tasks: 1, Done: func() bool { return len(t.ended) == len(t.jobs) },
 		Submit: func(now time.Time) (player.Task, time.Time) {
-			last := next
-			for last < len(t.jobs) && !due(t.jobs[last], start).After(now) {
-				last++
+			jobs := t.queue.Due(now)
+			if len(jobs) == 0 {
+				return nil, t.queue.Next(now.Add(p.poll))
 			}
-			if last == len(t.jobs) && next == last {
-				return nil, now.Add(p.poll)
-			} else if next == last {
-				return nil, due(t.jobs[next], start)
-			}
-			cs, rest := commands(t.jobs[next:last], arraySize)
+			cs, rest := commands(jobs, arraySize)
 			text := script(cs, t.openID)
-			next, submitting, quiet = last-len(rest), true, now
+			t.queue.Remove(len(jobs) - len(rest))
+			submitting, quiet = true, now
 			return func() func() error {
 				answers, err := p.submit(ctx, text, len(cs))
 				return func() error {
@@ -108,11 +106,6 @@ func (p *Player) submit(ctx context.Context, script string, commands int) ([]ans
 		return nil, err
 	}
 	return parseAnswers(out, commands)
-}
-
-// due returns the time at which a job is submitted.
-func due(j workload.Job, start time.Time) time.Time {
-	return start.Add(time.Duration(j.Submit * float64(time.Second)))
 }
 
 // reading is the result of one read of slurmctld's log.

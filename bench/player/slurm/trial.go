@@ -12,6 +12,8 @@ import (
 type trial struct {
 	jobs        []workload.Job
 	place       player.Place
+	queue       *player.Queue
+	ahead       time.Duration       // by how much the clock of the controller is ahead
 	events      []player.Event      // with times of the clock of the controller, or of the node on which sbatch runs
 	jobsOf      map[string][]string // id in SLURM → names of the jobs; the id of a job array has all jobs of the array
 	idOf        map[string]string
@@ -55,7 +57,7 @@ func (t *trial) addAnswers(s submission) {
 		for k, j := range c.jobs {
 			t.events = append(t.events, player.Event{Time: a.at, Kind: player.Submit, Job: j.ID, Clock: t.place.Commands})
 			if a.refusal != "" {
-				t.ended[j.ID] = true
+				t.end(j.ID, time.Now())
 				t.events = append(t.events, player.Event{Time: a.at, Kind: player.Failed, Job: j.ID, Text: a.refusal, Clock: t.place.Commands})
 				continue
 			}
@@ -124,7 +126,7 @@ func (t *trial) addRecord(job string, r record) {
 			t.fail(job, r.at, text)
 			return
 		}
-		t.ended[job] = true
+		t.end(job, r.at.Add(-t.ahead))
 		t.add(player.Event{Time: r.at, Kind: player.Finish, Job: job})
 	}
 }
@@ -135,8 +137,14 @@ func (t *trial) add(e player.Event) {
 	t.events = append(t.events, e)
 }
 
-func (t *trial) fail(job string, at time.Time, text string) {
+// end marks a job as ended. at is by the clock of this machine.
+func (t *trial) end(job string, at time.Time) {
 	t.ended[job] = true
+	t.queue.End(job, at)
+}
+
+func (t *trial) fail(job string, at time.Time, text string) {
+	t.end(job, at.Add(-t.ahead))
 	t.add(player.Event{Time: at, Kind: player.Failed, Job: job, Text: text})
 }
 

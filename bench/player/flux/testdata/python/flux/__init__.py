@@ -48,7 +48,11 @@ class Job:
 
 class Timer:
     def __init__(self, handle, delay, callback):
-        self.start = lambda: handle.at(real_time() + delay, lambda: callback(handle, self, 0, None))
+        self.start = lambda: handle.at(real_time() + delay, lambda: self.running and callback(handle, self, 0, None))
+        self.running = True
+
+    def stop(self):
+        self.running = False
 
 
 class Flux:
