@@ -88,13 +88,7 @@ func applyCommand(a *app) *cobra.Command {
   nixbench plan --out web.plan && nixbench apply web.plan
   nixbench apply dry-activate --on db
   nixbench apply --reboot --on 'web-*' --timeout reboot=10m,check=0s`,
-		Args: cobra.MatchAll(cobra.MaximumNArgs(1), func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && isPlanFile(args[0]) {
-				return nil
-			}
-			cmd.ValidArgs = applyGoals // set only here, for the message about an invalid goal: a command with ValidArgs completes no files
-			return cobra.OnlyValidArgs(cmd, args)
-		}),
+		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if len(args) == 1 && isPlanFile(args[0]) {
@@ -104,13 +98,25 @@ func applyCommand(a *app) *cobra.Command {
 		if flags.reboot {
 			goal = node.Boot
 		}
-		if len(args) == 1 {
-			goal = node.Goal(args[0])
+		goal, err := parseGoal(args, goal)
+		if err != nil {
+			return err
 		}
 		return runApply(a, goal, flags, nil, "")
 	})
 	flags.addTo(cmd)
 	return cmd
+}
+
+// parseGoal returns the goal in the arguments of a command, or the default goal.
+func parseGoal(args []string, goal node.Goal) (node.Goal, error) {
+	if len(args) == 0 {
+		return goal, nil
+	}
+	if !slices.Contains(applyGoals, args[0]) {
+		return "", failure.NewUsage("there is no goal %q; there are %s", args[0], strings.Join(applyGoals, ", "))
+	}
+	return node.Goal(args[0]), nil
 }
 
 func (f *applyFlags) addTo(cmd *cobra.Command) {

@@ -44,12 +44,12 @@ func applyLocalCommand(a *app) *cobra.Command {
 		ValidArgs: applyGoals,
 		Example: `  nixbench apply-local --sudo
   nixbench apply-local --sudo boot --node laptop`,
-		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
-		goal := node.Switch
-		if len(args) == 1 {
-			goal = node.Goal(args[0])
+		goal, err := parseGoal(args, node.Switch)
+		if err != nil {
+			return err
 		}
 		return runApplyLocal(a, goal, flags)
 	})
