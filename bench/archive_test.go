@@ -76,7 +76,7 @@ func TestArchive(t *testing.T) {
 	if diff := cmp.Diff(r.Store.Sweep, st.Sweep); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := st.Jobs("a"); err != nil {
+	if _, err := st.ReadWorkload("a"); err != nil {
 		t.Error(err)
 	}
 	if target, err := os.Readlink(filepath.Join(to, "source/link.nix")); err != nil || target != "hive.nix" {
@@ -87,7 +87,7 @@ func TestArchive(t *testing.T) {
 			t.Errorf("%s is in the archive: %v", name, err)
 		}
 	}
-	if p, err := st.Progress(); err != nil || p.Done != 0 {
+	if p, err := st.ReadProgress(); err != nil || p.Done != 0 {
 		t.Errorf("the copy has results: %+v, %v", p, err)
 	}
 }

@@ -146,8 +146,8 @@ func (st *Store) finish(a Attempt, events []player.Event) error {
 	return durable.Write(filepath.Join(folder, "result.json"), append(data, '\n'))
 }
 
-// Events reads the events of an attempt.
-func (st *Store) Events(a Attempt) ([]player.Event, error) {
+// ReadEvents reads the events of an attempt.
+func (st *Store) ReadEvents(a Attempt) ([]player.Event, error) {
 	file := filepath.Join(st.attemptFolder(a.Trial, a.Number), "events.jsonl")
 	f, _, err := durable.Open(file)
 	if err != nil {
@@ -166,9 +166,9 @@ func (st *Store) Events(a Attempt) ([]player.Event, error) {
 	return out, lines.Err()
 }
 
-// JobsOf reads the jobs of a trial. Random times of submission are those of the trial's block.
-func (st *Store) JobsOf(t Trial) ([]workload.Job, error) {
-	jobs, err := st.Jobs(t.Workload())
+// ReadTrialJobs reads the jobs of a trial. Random times of submission are those of the trial's block.
+func (st *Store) ReadTrialJobs(t Trial) ([]workload.Job, error) {
+	jobs, err := st.ReadWorkload(t.Workload())
 	if err != nil {
 		return nil, err
 	}
@@ -177,11 +177,11 @@ func (st *Store) JobsOf(t Trial) ([]workload.Job, error) {
 
 // ReadJobsAndEvents reads the jobs of an attempt and their events. If the program of a workload decides its jobs, the jobs are found from the events.
 func (st *Store) ReadJobsAndEvents(t Trial, a Attempt) ([]workload.Job, []player.Event, error) {
-	jobs, err := st.JobsOf(t)
+	jobs, err := st.ReadTrialJobs(t)
 	if err != nil {
 		return nil, nil, err
 	}
-	events, err := st.Events(a)
+	events, err := st.ReadEvents(a)
 	if err == nil && len(jobs) == 0 {
 		jobs = ObservedJobs(events, a.Result.Began)
 	}

@@ -33,7 +33,7 @@ func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.J
 			return time.Now()
 		}
 		timer.Stop()
-		phase.leave()
+		phase.addDuration()
 		phase = a.enter("play")
 		a.start = time.Now()
 		timer = time.AfterFunc(limit, func() { cancel(errTimeLimit) })
@@ -41,7 +41,7 @@ func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.J
 	})
 	err := p.Play(ctx, jobs, begin, func(e player.Event) { a.events = append(a.events, e) })
 	a.ended = time.Now()
-	phase.leave()
+	phase.addDuration()
 	switch {
 	case notReady != nil:
 		err = notReady
@@ -74,8 +74,8 @@ func (a *attempt) enter(name string) phaseTimer {
 	return phaseTimer{a, name, time.Now()}
 }
 
-// leave records how long the phase took.
-func (t phaseTimer) leave() { t.a.Phases[t.name] += time.Since(t.began).Seconds() }
+// addDuration adds to the attempt how long the phase took.
+func (t phaseTimer) addDuration() { t.a.Phases[t.name] += time.Since(t.began).Seconds() }
 
 // doubt changes a valid attempt to suspect, and adds the reasons. It does nothing without reasons.
 func (a *attempt) doubt(reasons ...string) {

@@ -140,7 +140,7 @@ type attempt struct {
 func (a *attempt) phase(name string, f func() error) error {
 	timer := a.enter(name)
 	err := f()
-	timer.leave()
+	timer.addDuration()
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -151,7 +151,7 @@ func (a *attempt) phase(name string, f func() error) error {
 func (a *attempt) execute(ctx context.Context, folder string) error {
 	sweep := a.Store.Sweep
 	configuration := sweep.Configurations[a.trial.Configuration]
-	jobs, err := a.Store.JobsOf(a.trial)
+	jobs, err := a.Store.ReadTrialJobs(a.trial)
 	if err != nil {
 		return err
 	}

@@ -220,7 +220,7 @@ func TestRun(t *testing.T) {
 	if err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p, err := r.Store.Progress()
+	p, err := r.Store.ReadProgress()
 	if err != nil || p.Done != 16 || p.States[Valid] != 16 || c.deployed != 16 || c.removed != 16 {
 		t.Errorf("%+v, %d deployments, %d removals, %v", p, c.deployed, c.removed, err)
 	}
@@ -228,7 +228,7 @@ func TestRun(t *testing.T) {
 	if err != nil || a == nil || a.Result.Finished != 2 || !a.Result.Complete || a.Result.Metrics["throughput"] == 0 {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	events, err := r.Store.Events(*a)
+	events, err := r.Store.ReadEvents(*a)
 	if err != nil || len(events) < 8 {
 		t.Errorf("%d events, %v", len(events), err)
 	}
@@ -302,7 +302,7 @@ func TestInterrupted(t *testing.T) {
 			t.Fatalf("the order of the results is %v", order)
 		}
 	}
-	if p, err := r.Store.Progress(); err != nil || p.Done != 16 || p.States[Failed] != 0 {
+	if p, err := r.Store.ReadProgress(); err != nil || p.Done != 16 || p.States[Failed] != 0 {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
@@ -374,7 +374,7 @@ func TestBroken(t *testing.T) {
 	if err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p, err := r.Store.Progress()
+	p, err := r.Store.ReadProgress()
 	if err != nil || plays != 12 || p.Done != 12 || p.States[Valid] != 4 || p.States[Suspect] != 8 {
 		t.Fatalf("%d attempts: %+v, %v", plays, p, err)
 	}
@@ -466,7 +466,7 @@ func TestDrawnPerBlock(t *testing.T) {
 	r := newRunner(t, b, &fakeCluster{})
 	blocks := map[int]string{}
 	for _, tr := range r.Store.Sweep.Trials {
-		jobs, err := r.Store.JobsOf(tr)
+		jobs, err := r.Store.ReadTrialJobs(tr)
 		if err != nil || len(jobs) != 3 || jobs[2].Submit != 5 || jobs[0].Submit != 0 || jobs[1].Submit <= 0 {
 			t.Fatalf("%+v, %v", jobs, err)
 		}

@@ -172,8 +172,8 @@ func workloadFile(folder, name string) string {
 	return filepath.Join(folder, "workloads", name+".jsonl")
 }
 
-// Jobs reads the jobs of a workload. It returns no jobs if the program of the workload decides which jobs it submits.
-func (st *Store) Jobs(name string) ([]workload.Job, error) {
+// ReadWorkload reads the jobs of a workload. It returns no jobs if the program of the workload decides which jobs it submits.
+func (st *Store) ReadWorkload(name string) ([]workload.Job, error) {
 	if w := st.Sweep.Workloads[name]; w.Program != "" && w.Jobs == 0 {
 		return nil, nil
 	}
@@ -192,8 +192,8 @@ func (st *Store) Jobs(name string) ([]workload.Job, error) {
 	return jobs, nil
 }
 
-// Progress reads how much of the sweep is done.
-func (st *Store) Progress() (Progress, error) {
+// ReadProgress reads how much of the sweep is done.
+func (st *Store) ReadProgress() (Progress, error) {
 	all, err := st.AllAttempts()
 	return st.Sweep.ProgressOf(all), err
 }

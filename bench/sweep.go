@@ -145,8 +145,7 @@ func (s Sweep) HasArrays(levels map[string]string) bool {
 	})
 }
 
-// SetArguments returns the arguments of --set, such as `roles.worker.count=2`, for the levels of the configuration. A level that is a
-// NixOS module or a limit of the scheduler has none.
+// SetArguments returns arguments of --set, such as `roles.worker.count=2`, for all levels except NixOS modules and schedulers' limits.
 func (c Configuration) SetArguments() []string {
 	var out []string
 	for _, f := range slices.Sorted(maps.Keys(c.Levels)) {

@@ -17,11 +17,11 @@ import (
 // columns are the names of the columns that each table has, before and after those of the factors. A factor with such a name gets a prefix.
 var columns = [2][]string{{"sweep", "cell"}, {"block", "order", "attempt", "verdict", "reasons", "metric", "value"}}
 
-// CSV writes a table of the values of all attempts of trials, without the trials of the warm-up. An attempt has one row for each metric,
+// WriteCSV writes a table of the values of all attempts of trials, without the trials of the warm-up. An attempt has one row for each metric,
 // for each kind of request, and for each figure of its noise. Each attempt, also a failed one without metrics, has the row complete: 1 if all
 // jobs finished, else 0. A text that a spreadsheet would read as a formula gets a ' in front, because another user may have chosen the names.
 // attempts is the result of [bench.Store.AllAttempts]. Equal sweeps give equal tables.
-func CSV(w io.Writer, s bench.Sweep, attempts map[int][]bench.Attempt) error {
+func WriteCSV(w io.Writer, s bench.Sweep, attempts map[int][]bench.Attempt) error {
 	table := csv.NewWriter(w)
 	write := func(row []string) error {
 		for i, text := range row {

@@ -65,7 +65,7 @@ func TestCSVFormulas(t *testing.T) {
 	e.add(map[string]string{"@SUM(1)": "-1"}, 1, 0, 0, bench.Valid, map[string]float64{"+x": -2.5, "y": math.Inf(-1)})
 	e.attempts[0][0].Reasons = []string{"-1+cmd|' /C calc'!A0"}
 	var b bytes.Buffer
-	if err := CSV(&b, e.sweep, e.attempts); err != nil {
+	if err := WriteCSV(&b, e.sweep, e.attempts); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := csv.NewReader(&b).ReadAll()
@@ -86,7 +86,7 @@ func TestCSVFormulas(t *testing.T) {
 func TestGolden(t *testing.T) {
 	for file, e := range map[string]exported{"sweep.csv": example(), "empty-sweep.csv": {sweep: newSweep("empty", "s-0")}} {
 		var got bytes.Buffer
-		if err := CSV(&got, e.sweep, e.attempts); err != nil {
+		if err := WriteCSV(&got, e.sweep, e.attempts); err != nil {
 			t.Fatal(err)
 		}
 		golden := filepath.Join("testdata", file)
@@ -113,7 +113,7 @@ func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
 
 func TestWriteErrors(t *testing.T) {
 	e := example()
-	if err := CSV(fullDisk{}, e.sweep, e.attempts); !errors.Is(err, errFull) {
+	if err := WriteCSV(fullDisk{}, e.sweep, e.attempts); !errors.Is(err, errFull) {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -122,7 +122,7 @@ func TestWriteErrors(t *testing.T) {
 func TestCSVIsReadAgain(t *testing.T) {
 	var b bytes.Buffer
 	e := example()
-	if err := CSV(&b, e.sweep, e.attempts); err != nil {
+	if err := WriteCSV(&b, e.sweep, e.attempts); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := csv.NewReader(&b).ReadAll()

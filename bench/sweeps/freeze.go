@@ -28,7 +28,7 @@ import (
 func (s *Sweeps) freeze(ctx context.Context, folder string, b *Subject) (*bench.Store, error) {
 	now := time.Now()
 	sweep := bench.Sweep{
-		ID: bench.NewID(b.Name, now), Name: b.Name, Created: now.UTC(), Hive: runs.SafeURLs(b.eval.Source.String()), Revision: deploy.ReadGitRevision(ctx, b.eval.Source.Dir),
+		ID: bench.NewID(b.Name, now), Name: b.Name, Created: now.UTC(), Hive: runs.RemoveURLSecrets(b.eval.Source.String()), Revision: deploy.ReadGitRevision(ctx, b.eval.Source.Dir),
 		Nixbench: s.Request.Version, Host: readHost(ctx), Benchmark: b.Benchmark, Sets: s.Sets,
 	}
 	sweep.Configurations, sweep.Trials = bench.Plan(b.Benchmark)

@@ -96,7 +96,7 @@ func (s *Sweeps) findUnfinished(folder string, b *Subject) (*bench.Store, error)
 		return nil, nil
 	}
 	last := all[len(all)-1]
-	p, err := last.Progress()
+	p, err := last.ReadProgress()
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func (s *Sweeps) execute(ctx context.Context, store *bench.Store) error {
 	if err := cluster.Remove(ctx, io.Discard); err != nil {
 		return fmt.Errorf("remove the machines of the sweep: %w", err)
 	}
-	p, err := store.Progress()
+	p, err := store.ReadProgress()
 	if err == nil {
 		send.Note("%s", results.DescribeProgress(p, time.Since(began)))
 	}

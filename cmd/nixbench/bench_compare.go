@@ -111,7 +111,7 @@ func exportSweep(a *app, st *bench.Store, format, out string) error {
 		if err != nil {
 			return err
 		}
-		write = func(w io.Writer) error { return export.CSV(w, st.Sweep, all) }
+		write = func(w io.Writer) error { return export.WriteCSV(w, st.Sweep, all) }
 	}
 	if out != "" {
 		return writeFile(out, write)

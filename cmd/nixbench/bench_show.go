@@ -34,7 +34,7 @@ func benchListCommand(a *app) *cobra.Command {
 		var lines []line
 		rows := []ui.Row{{"SWEEP", "TRIALS", "DONE", "VALID", "SUSPECT", "INVALID", "FAILED"}}
 		for _, st := range all {
-			p, err := st.Progress()
+			p, err := st.ReadProgress()
 			if err != nil {
 				return err
 			}

@@ -247,7 +247,7 @@ func removals(all []changes.Change) []Removal {
 	return out
 }
 
-// Obsolete waits for all tasks, and returns the machines that the plan removes. unused reports whether images or
+// FindObsolete waits for all tasks, and returns the machines that the plan removes. unused reports whether images or
 // networks may become unused, because the plan removes or recreates machines.
 func (b *Set) Obsolete() (obsolete []Removal, unused bool) {
 	if b == nil {

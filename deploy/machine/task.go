@@ -94,7 +94,7 @@ func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready boo
 	if err := m.waitForSystem(limitCtx); err != nil {
 		return m.newNotReadyError(ctx, time.Since(began), err)
 	}
-	return m.Store.Update(func(s *state.State) error { s.MachineReady(m.Change.Node); return nil })
+	return m.Store.Update(func(s *state.State) error { s.RemoveMachineIntents(m.Change.Node); return nil })
 }
 
 // bootTimeLimit returns how long a machine may take to become ready after its start.
@@ -128,7 +128,7 @@ func (m *Task) createOrStartMachine(ctx context.Context) error {
 	if err := m.Store.Update(func(s *state.State) error {
 		s.Begin(state.Intent{Run: m.RunID, Node: node, Step: state.MakeMachine, Path: string(m.Change.Action), Since: time.Now().UTC()})
 		if m.Change.Creates() {
-			s.Making(node, m.Change.Hypervisor, spec.Image)
+			s.RecordPlannedMachine(node, m.Change.Hypervisor, spec.Image)
 		}
 		return nil
 	}); err != nil {
@@ -142,7 +142,7 @@ func (m *Task) createOrStartMachine(ctx context.Context) error {
 	if err := m.host().Ensure(ctx, m.plan.Cluster, m.plan.Network, spec); err != nil {
 		return wrapHypervisorError(err, m.Change.Hypervisor, string(m.Change.Action)+" "+node)
 	}
-	if err := m.Store.Update(func(s *state.State) error { s.Made(node, time.Now().UTC()); return nil }); err != nil {
+	if err := m.Store.Update(func(s *state.State) error { s.RecordCreationTime(node, time.Now().UTC()); return nil }); err != nil {
 		return err
 	}
 	m.Fleet.Drop(node) // close the SSH connection, because it was made before the machine was started

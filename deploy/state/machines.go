@@ -56,17 +56,17 @@ func (s *State) hasIntent(node, step string) bool {
 	return slices.ContainsFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == step })
 }
 
-// Making records the hypervisor and the image of the node's machine before the machine is created. If the node had an
+// RecordPlannedMachine records the hypervisor and the image of the node's machine before the machine is created. If the node had an
 // earlier machine, Making deletes the record of the deployments to that machine.
-func (s *State) Making(node, hypervisor string, image provider.Image) {
+func (s *State) RecordPlannedMachine(node, hypervisor string, image provider.Image) {
 	m := s.Machines[node]
 	m.Hypervisor, m.Image, m.Created = hypervisor, &image, nil
 	s.Machines[node] = m
 	delete(s.Nodes, node)
 }
 
-// Made records the time when the node's machine was created. It keeps a time that is already recorded.
-func (s *State) Made(node string, at time.Time) {
+// RecordCreationTime records the time when the node's machine was created. It keeps a time that is already recorded.
+func (s *State) RecordCreationTime(node string, at time.Time) {
 	m := s.Machines[node]
 	if m.Created == nil {
 		m.Created = &at
@@ -74,8 +74,8 @@ func (s *State) Made(node string, at time.Time) {
 	s.Machines[node] = m
 }
 
-// MachineReady removes the intents of all runs to create or start the node's machine.
-func (s *State) MachineReady(node string) {
+// RemoveMachineIntents removes the intents of all runs to create or start the node's machine.
+func (s *State) RemoveMachineIntents(node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == MakeMachine })
 }
 

@@ -22,8 +22,8 @@ func TestMachinesAreRecorded(t *testing.T) {
 	s.Cluster.Hypervisors["a"] = provider.Hypervisor{URI: "qemu:///system"}
 	s.Machines["w-1"] = Machine{Role: "w", MAC: "52:54:01:00:00:01", Address: netip.MustParseAddr("10.0.0.2"), HostKey: "ssh-ed25519 A"}
 	s.Begin(Intent{Run: "r", Node: "w-1", Step: MakeMachine})
-	s.Making("w-1", "a", provider.Image{Hash: "h", Kernel: "k"})
-	s.Made("w-1", time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC))
+	s.RecordPlannedMachine("w-1", "a", provider.Image{Hash: "h", Kernel: "k"})
+	s.RecordCreationTime("w-1", time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC))
 	data, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestMachinesAreRecorded(t *testing.T) {
 	if !again.Unready("w-1") || len(s.Cluster.ID) != 16 {
 		t.Errorf("%+v", again)
 	}
-	again.MachineReady("w-1")
+	again.RemoveMachineIntents("w-1")
 	copied := again.Clone()
 	copied.Cluster.Hypervisors["b"] = provider.Hypervisor{}
 	copied.Removed("w-1")

@@ -172,8 +172,7 @@ func (t *trial) watchDoubts() []string {
 	return out
 }
 
-// addChanges adds the events that changes of pods cause. A change with ended set is the end of a watch: addChanges then records how long
-// it takes until the next watch sends a change.
+// addChanges adds the events that changes of pods cause, and records the time from the end of each watch to the first change of the next.
 func (t *trial) addChanges(changes []change) {
 	for _, c := range changes {
 		t.watched = t.watched || !c.ended

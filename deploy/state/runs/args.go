@@ -36,14 +36,14 @@ func SafeArgs(args []string) []string {
 			out = append(out, m[1], redacted)
 			i++
 		default:
-			out = append(out, SafeURLs(args[i]))
+			out = append(out, RemoveURLSecrets(args[i]))
 		}
 	}
 	return out
 }
 
-// SafeURLs removes users and passwords, and parameters such as access tokens, from the URLs in s.
-func SafeURLs(s string) string {
+// RemoveURLSecrets removes users and passwords, and parameters such as access tokens, from the URLs in s.
+func RemoveURLSecrets(s string) string {
 	s = webUserRE.ReplaceAllString(s, "$1"+redacted+"@")
 	s = userinfoRE.ReplaceAllString(s, "$1:"+redacted+"@")
 	return queryRE.ReplaceAllString(s, "$1="+redacted)

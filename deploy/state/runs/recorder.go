@@ -51,7 +51,7 @@ func Record(l *state.Lock, run Run) (*Recorder, error) {
 	}
 	d := l.Dir()
 	run.Version, run.Holder, run.Command, run.Started = version, l.Holder(), l.Holder().Command, time.Now().UTC()
-	run.Args, run.Hive, run.Nodes = SafeArgs(run.Args), SafeURLs(run.Hive), []state.NodeResult{}
+	run.Args, run.Hive, run.Nodes = SafeArgs(run.Args), RemoveURLSecrets(run.Hive), []state.NodeResult{}
 	run.ID = chooseID(d, run.Command, run.Started)
 	r := &Recorder{
 		lock: l, folder: runDir(d, "."+run.ID), run: run, changed: true,
