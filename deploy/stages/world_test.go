@@ -541,7 +541,7 @@ func (n *simulatedNode) activate(e *sshtest.Exec, argv []string) int {
 		if n.busy {
 			return 75
 		}
-		if observed := argv[10]; observed != "" && (observed != n.fingerprint() || path == n.collected) {
+		if observed := argv[9]; observed != "" && (observed != n.fingerprint() || path == n.collected) {
 			return 76
 		}
 		if path != n.protected && path != n.current && !slices.Contains(n.generations, path) {
