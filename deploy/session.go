@@ -175,9 +175,9 @@ func (r *recordedMachines) MachineOf(node string) (state.Machine, *state.Cluster
 // Engines returns the engines of the hive. Each can run commands on its members.
 func (s *Session) Engines() ([]engine.Engine, error) { return newEngines(s.Dir).Of(s.Hive, s.Fleet) }
 
-// recorded calls f and writes a record of the run, also if f fails. It writes no record if the user has answered a question of f
+// withRecord calls f and writes a record of the run, also if f fails. It writes no record if the user has answered a question of f
 // with no.
-func (s *Session) recorded(ctx context.Context, f func(*stages.Deployer) error) error {
+func (s *Session) withRecord(ctx context.Context, f func(*stages.Deployer) error) error {
 	store, err := s.Lock.Store()
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ type Applied struct {
 // Apply deploys the selected nodes.
 func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 	var out Applied
-	err := s.recorded(ctx, func(d *stages.Deployer) (err error) {
+	err := s.withRecord(ctx, func(d *stages.Deployer) (err error) {
 		before := d.Store.State()
 		d.Copier.Substitute = !o.NoSubstitute
 		if before.Cluster == nil && s.Machines.HasMachines(before) {
@@ -90,7 +90,7 @@ func (s *Session) ApplyLocal(ctx context.Context, escalation []string, o stages.
 		return err
 	}
 	defer local.Close()
-	return s.recorded(ctx, func(d *stages.Deployer) error {
+	return s.withRecord(ctx, func(d *stages.Deployer) error {
 		d.Fleet, d.Machines, d.Engines, d.Uploader.Generated = local, nil, nil, nil
 		return d.Apply(ctx, s.Hive, s.Nodes, o)
 	})

@@ -43,7 +43,7 @@ func (s *Session) PlanRollback(ctx context.Context, to string) ([]stages.Step, e
 
 // Execute carries out the steps of a rollback or a reboot.
 func (s *Session) Execute(ctx context.Context, steps []stages.Step, o stages.Options) (results []state.NodeResult, err error) {
-	err = s.recorded(ctx, func(d *stages.Deployer) error {
+	err = s.withRecord(ctx, func(d *stages.Deployer) error {
 		results, err = d.ExecuteSteps(ctx, steps, o)
 		return err
 	})
@@ -55,7 +55,7 @@ func (s *Session) Execute(ctx context.Context, steps []stages.Step, o stages.Opt
 func (s *Session) ChangePower(ctx context.Context, o machine.PowerOptions, ask func(*machine.Power) error,
 	change func(*machine.Power, context.Context, []nixeval.Node, *runs.Recorder, machine.PowerOptions) ([]state.NodeResult, error),
 ) (results []state.NodeResult, err error) {
-	err = s.recorded(ctx, func(d *stages.Deployer) error {
+	err = s.withRecord(ctx, func(d *stages.Deployer) error {
 		power, err := s.Machines.OpenPower(ctx, s.Fleet, d.Store.State())
 		if err != nil {
 			return err

@@ -37,7 +37,7 @@ func (s *Session) Destroy(ctx context.Context, r DestroyRequest) (done *machine.
 	if err := checkForget(r.Forget, s.Hive, recorded); err != nil {
 		return nil, nil, err
 	}
-	err = s.recorded(ctx, func(d *stages.Deployer) error {
+	err = s.withRecord(ctx, func(d *stages.Deployer) error {
 		if r.Forget != "" {
 			done = s.Machines.PlanAbandon(d.Store.State(), r.Forget)
 		} else {

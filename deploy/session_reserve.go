@@ -11,7 +11,7 @@ import (
 // Reserve records in the state the addresses and the host keys of the hive's machines, as [Session.Apply] does before it creates
 // the machines. So the facts about a machine are known before the machine exists.
 func (s *Session) Reserve(ctx context.Context) error {
-	return s.recorded(ctx, func(d *stages.Deployer) error {
+	return s.withRecord(ctx, func(d *stages.Deployer) error {
 		plan, err := s.Machines.MakePlan(ctx, d.Store.State(), nil, false)
 		if err != nil {
 			return err

@@ -72,14 +72,14 @@ func TestSessionRecordsRun(t *testing.T) {
 	}
 	defer s.Close()
 	now := time.Now()
-	_ = s.recorded(t.Context(), func(*stages.Deployer) error {
+	_ = s.withRecord(t.Context(), func(*stages.Deployer) error {
 		return failure.WithKind(failure.Declined, errors.New("no"))
 	})
 	if list, err := runs.List(s.Dir); err != nil || len(list) != 0 {
 		t.Errorf("after a declined run: %+v, %v", list, err)
 	}
 	broken := errors.New("it broke")
-	err = s.recorded(t.Context(), func(*stages.Deployer) error {
+	err = s.withRecord(t.Context(), func(*stages.Deployer) error {
 		s.Send(event.Event{Kind: event.Answer, Time: now, Since: now.Add(-3 * time.Second)})
 		return broken
 	})

@@ -163,8 +163,8 @@ func (*OutdatedPlanError) Kind() failure.Kind { return failure.Outdated }
 // Hint names the command that makes a new plan.
 func (e *OutdatedPlanError) Hint() string { return "make a new plan: nixbench plan --out " + e.File }
 
-// CompareWith returns what makes a saved plan outdated: that which a plan made now does, and the saved plan does not, and the nodes
-// that are not in both plans. A part of the saved plan may have been executed, so that an interrupted apply can be repeated.
+// CompareWith returns why a saved plan is outdated: a new plan (now) makes changes that the saved plan does not make, or has other nodes.
+// A part of the saved plan may have been executed, so that an interrupted apply can be repeated.
 func (s SavedPlan) CompareWith(now SavedPlan) []string {
 	if s.Cluster != now.Cluster {
 		return []string{fmt.Sprintf("the plan is for the cluster %s, and the hive is that of %s", s.Cluster, now.Cluster)}

@@ -676,7 +676,7 @@ let
     ) true;
   };
 
-  # What this file offers for a hive that this file itself evaluates.
+  # The attributes that the Go code uses, for a hive that this file itself evaluates.
   native = {
     inherit parts;
     inherit lib pkgs;
@@ -723,7 +723,7 @@ let
         throwError "the expression must be a function of { pkgs, lib, nodes, ... }, but it is ${typeWithArticle f}";
   };
 
-  # What this file offers for a hive that Colmena's makeHive has evaluated. Such a hive has closures, but no roles and no facts.
+  # The attributes that the Go code uses, for a hive that Colmena's makeHive has evaluated. Such a hive has closures, but no roles and no facts.
   fromColmena = {
     parts = throwError "${location} is a hive that Colmena has evaluated; it has no roles";
     inherit (hive) nodes;
@@ -757,7 +757,7 @@ let
     else
       throwError "${location} has __schema, as an evaluated hive, but lacks toplevel, deploymentConfig or introspect";
 
-  # What this file offers for a flake with a hive and nixosConfigurations: each function combines the results for both.
+  # The attributes that the Go code uses, for a flake with a hive and nixosConfigurations: each combines the values for both.
   evaluated =
     if configurations == { } then
       evaluatedHive
