@@ -26,9 +26,12 @@ import (
 // freeze creates a sweep: it copies the source of the hive, and builds the systems of all configurations. folder is the folder of all
 // sweeps of the hive.
 func (s *Sweeps) freeze(ctx context.Context, folder string, b *Subject) (*bench.Store, error) {
-	now := time.Now()
+	now, name := time.Now(), b.Name
+	if b.isCheck {
+		name += checkSuffix
+	}
 	sweep := bench.Sweep{
-		ID: bench.NewID(b.Name, now), Name: b.Name, Created: now.UTC(), Hive: runs.RemoveURLSecrets(b.eval.Source.String()), Revision: deploy.ReadGitRevision(ctx, b.eval.Source.Dir),
+		ID: bench.NewID(name, now), Name: name, Created: now.UTC(), Hive: runs.RemoveURLSecrets(b.eval.Source.String()), Revision: deploy.ReadGitRevision(ctx, b.eval.Source.Dir),
 		Nixbench: s.Request.Version, Host: readHost(ctx), Benchmark: b.Benchmark, Sets: s.Sets,
 	}
 	sweep.Configurations, sweep.Trials = bench.Plan(b.Benchmark)

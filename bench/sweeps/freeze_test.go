@@ -147,6 +147,50 @@ func TestRemove(t *testing.T) {
 	}
 }
 
+// Check tells why the trials of all cells have no result, and leaves neither a sweep nor a machine. It removes an interrupted check.
+func TestCheck(t *testing.T) {
+	h := fake.New()
+	s := newSweeps(t, h)
+	s.Apply = stages.Options{Parallel: 1, BootTimeout: time.Second}
+	s.Apply.Goal = node.Switch
+	b, err := s.Load(t.Context(), Selection{Seed: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.isCheck = true
+	folder := filepath.Join(filepath.Dir(s.Request.File), ".nixbench", "hive", "benchmarks")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	interrupted, err := s.freeze(t.Context(), folder, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.newCluster(interrupted.Folder, interrupted.Sweep)
+	if _, err := c.Deploy(t.Context(), interrupted.Sweep.Configurations[0], io.Discard); err == nil || len(h.Objects()) == 0 {
+		t.Fatalf("a machine that does not answer: %v, objects %q", err, h.Objects())
+	}
+	if all, err := s.List(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("the sweep of a check is listed: %v, %v", all, err)
+	}
+	b.isCheck = false
+	check, err := s.Check(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cell := range check.Cells {
+		if cell.State != bench.Failed || cell.Seconds <= 0 || !strings.Contains(strings.Join(cell.Reasons, "; "), "deploy: ") {
+			t.Errorf("%+v", cell)
+		}
+	}
+	if d := check.Duration; len(check.Cells) != 2 || d.Trials != 12 || d.Measured != 0 || !d.Assumed || check.Problems() == nil {
+		t.Errorf("%+v, %v", check, check.Problems())
+	}
+	if left, err := bench.List(folder); err != nil || len(left) > 0 || len(h.Objects()) > 0 || b.Repetitions != 6 {
+		t.Errorf("sweeps %v, %v; machines %q; %d blocks", left, err, h.Objects(), b.Repetitions)
+	}
+}
+
 // What a benchmark cannot measure is an error before anything is built, and leaves no folder.
 func TestFreezeRefuses(t *testing.T) {
 	for want, change := range map[string]func(*Sweeps, *Subject){

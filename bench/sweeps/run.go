@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"time"
 
@@ -80,6 +81,11 @@ func (s *Sweeps) removeMachines(ctx context.Context, folder, except string) erro
 				return fmt.Errorf("remove the machines of the sweep %s: %w", st.Sweep.ID, err)
 			}
 		}
+		if isOfCheck(st.Sweep) { // it was interrupted
+			if err := os.RemoveAll(st.Folder); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -152,11 +158,16 @@ func (s *Sweeps) execute(ctx context.Context, store *bench.Store) error {
 			send.Note("%s; about %v left", results.DescribeAttempt(t, at, len(sweep.Trials)), left.Round(time.Minute))
 		},
 	}
-	send.Note("sweep %s: %d trials; results are in %s", sweep.ID, len(sweep.Trials), store.Folder)
+	again := "continues it"
+	if isOfCheck(sweep) {
+		again = "begins again"
+	} else {
+		send.Note("sweep %s: %d trials; results are in %s", sweep.ID, len(sweep.Trials), store.Folder)
+	}
 	runErr := r.Run(ctx)
 	endWait()
 	if runErr != nil {
-		send.Note("the machines of the sweep remain; the same command continues it, and nixbench bench destroy removes them")
+		send.Note("the machines of the sweep remain; the same command %s, and nixbench bench destroy removes them", again)
 		return runErr
 	}
 	if err := cluster.Remove(ctx, io.Discard); err != nil {

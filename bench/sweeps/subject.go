@@ -31,6 +31,7 @@ type Subject struct {
 	Described map[string]bench.Workload // the identities of the workloads
 	eval      *nixeval.Evaluator
 	startNew  bool // begin a new sweep, also if the last one is not complete
+	isCheck   bool // the sweep is that of Check
 	blocks    int  // the number of blocks that the user has chosen; 0: none
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/bench"
@@ -44,14 +45,15 @@ type Scheduler struct {
 // folderOf returns the folder that contains the sweeps of a hive. It is in the hive's state folder dir.
 func folderOf(dir state.Dir) string { return filepath.Join(string(dir), "benchmarks") }
 
-// List opens all sweeps of the hive, the oldest first.
+// List opens all sweeps of the hive, the oldest first. It leaves out those of Check that were interrupted.
 func (s *Sweeps) List(ctx context.Context) ([]*bench.Store, error) {
 	session, err := deploy.Open(ctx, s.Request)
 	if err != nil {
 		return nil, err
 	}
 	defer session.Close()
-	return bench.List(folderOf(session.Dir))
+	all, err := bench.List(folderOf(session.Dir))
+	return slices.DeleteFunc(all, func(st *bench.Store) bool { return isOfCheck(st.Sweep) }), err
 }
 
 // Find opens a sweep. ref is the folder of a sweep, the beginning of a sweep's id, or "last".

@@ -91,6 +91,19 @@ func TestReadSWFThink(t *testing.T) {
 	}
 }
 
+// TestLength: jobs that wait for others begin after them.
+func TestLength(t *testing.T) {
+	jobs, err := Prepare([]Job{{ID: "a", Runtime: 2}, {ID: "b", Runtime: 1, After: []string{"a"}, Think: 3}, {ID: "c", Submit: 5, After: []string{"b"}}, {ID: "d", Submit: 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range []float64{0, 2, 6, 6, 6} { // d is before c
+		if got := Length(jobs[:n]); got != want {
+			t.Errorf("%d jobs take %v s, want %v", n, got, want)
+		}
+	}
+}
+
 // TestThink: a think time counts from the end of a job.
 func TestThink(t *testing.T) {
 	jobs := []Job{{ID: "a"}, {ID: "b", Think: 1}}

@@ -145,6 +145,20 @@ func Hash(jobs []Job) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
+// Length returns how many seconds jobs take if each starts when it is submitted. They are a list that [Prepare] has returned.
+func Length(jobs []Job) (length float64) {
+	ends := map[string]float64{}
+	for _, j := range jobs {
+		at := j.Submit
+		for _, a := range j.After {
+			at = max(at, ends[a]+j.Think)
+		}
+		ends[j.ID] = at + j.Runtime
+		length = max(length, ends[j.ID])
+	}
+	return length
+}
+
 // Tasks returns the number of tasks of all jobs.
 func Tasks(jobs []Job) int {
 	n := 0

@@ -33,7 +33,7 @@ func benchCommand(a *app) *cobra.Command {
 		Long:  benchLong,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(benchPlanCommand(a), benchRunCommand(a), benchListCommand(a), benchShowCommand(a),
+	cmd.AddCommand(benchPlanCommand(a), benchCheckCommand(a), benchRunCommand(a), benchListCommand(a), benchShowCommand(a),
 		benchCompareCommand(a), benchDestroyCommand(a), benchExportCommand(a), benchReplayCommand(a))
 	return cmd
 }
@@ -61,10 +61,15 @@ func newSweeps(a *app) (*sweeps.Sweeps, error) {
 	return s, err
 }
 
-// addSelection defines the flags that select a benchmark, or describe one.
-func addSelection(set *pflag.FlagSet, s *sweeps.Selection) {
+// addDescription defines the flags that describe a benchmark.
+func addDescription(set *pflag.FlagSet, s *sweeps.Selection) {
 	set.StringArrayVar(&s.Vary, "vary", nil, "a factor and its levels, `PATH=LEVELS`, for a benchmark that is not in the hive, such as roles.worker.count=2,4; repeatable")
 	set.StringSliceVar(&s.Workloads, "workload", nil, "`NAMES` of workloads, with --vary: null or gang")
+}
+
+// addSelection defines the flags that select a benchmark, or describe one.
+func addSelection(set *pflag.FlagSet, s *sweeps.Selection) {
+	addDescription(set, s)
 	set.IntVar(&s.Blocks, "blocks", 0, "number of blocks (default: that of the benchmark)")
 	set.IntVar(&s.Seed, "seed", -1, "seed of the order (default: that of the benchmark)")
 	set.Lookup("seed").DefValue = "0" // the help does not show it
@@ -87,7 +92,8 @@ func benchPlanCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [BENCHMARK]",
 		Short: "Show the cells and the trials of a benchmark",
-		Long: `Show the cells, the workloads and the trials of a benchmark, in their order.
+		Long: `Show the cells, the workloads and the trials of a benchmark, in their order, and
+how long they will take, from earlier trials of the hive if there are some.
 Also show the smallest ratio that its comparisons can see. It depends on the
 noise of a trial, which nixbench bench show prints for earlier sweeps. Nothing
 is built and no machine is contacted.`,
@@ -102,8 +108,12 @@ is built and no machine is contacted.`,
 		}
 		selected.Name = name
 		b, err := s.Load(a.ctx, selected)
+		if err != nil {
+			return err
+		}
+		duration, err := s.Expect(a.ctx, b)
 		if err == nil {
-			showBenchPlan(a, b, noise)
+			showBenchPlan(a, b, results.NewDesign(b.Benchmark, noise), duration)
 		}
 		return err
 	})
@@ -112,10 +122,9 @@ is built and no machine is contacted.`,
 	return cmd
 }
 
-// showBenchPlan shows the workloads of a benchmark, the order of its trials, and what its comparisons can see.
-func showBenchPlan(a *app, s *sweeps.Subject, noise float64) {
+// showBenchPlan shows the workloads of a benchmark, the order of its trials, their duration, and what its comparisons can see.
+func showBenchPlan(a *app, s *sweeps.Subject, design results.Design, duration results.Duration) {
 	configurations, trials := bench.Plan(s.Benchmark)
-	design := results.NewDesign(s.Benchmark, noise)
 	rows := []ui.Row{{"WORKLOAD", "JOBS", "TASKS", "HASH"}}
 	for _, name := range sortedNames(s.Described) {
 		w := s.Described[name]
@@ -133,17 +142,51 @@ func showBenchPlan(a *app, s *sweeps.Subject, noise float64) {
 		}
 		order = append(order, ui.Row{fmt.Sprint(t.Number), block, t.String()})
 	}
-	a.view.Result(map[string]any{"name": s.Name, "configurations": configurations, "workloads": s.Described, "trials": trials, "design": design}, func(w io.Writer) {
+	a.view.Result(map[string]any{"name": s.Name, "configurations": configurations, "workloads": s.Described, "trials": trials, "design": design, "duration": duration}, func(w io.Writer) {
 		fmt.Fprintf(w, "benchmark %s: %s in %s, %s, %s, seed %d, order %s, reset %s\n\n", s.Name, fleet.Count(len(s.Cells), "cell"),
 			fleet.Count(len(configurations), "configuration"), fleet.Count(s.Repetitions, "block"), fleet.Count(len(trials), "trial"), s.Seed, s.Order, s.Reset)
 		ui.Table(w, rows)
 		fmt.Fprintln(w)
 		ui.Table(w, order)
-		fmt.Fprintf(w, "\n%s\n", design)
+		fmt.Fprintf(w, "\n%s\n%s\n", duration, design)
 		if s.Order == bench.Cheap {
 			fmt.Fprintln(w, "\nwith order \"cheap\", configurations are confounded with time: a drift of the machine looks like a difference between them")
 		}
 	})
+}
+
+func benchCheckCommand(a *app) *cobra.Command {
+	selected := sweeps.Selection{Seed: -1}
+	cmd := &cobra.Command{
+		Use:   "check [BENCHMARK]",
+		Short: "Try each cell of a benchmark once, and show what would be suspect",
+		Long: `Execute one trial of each cell of a benchmark, whose workload ends after at most
+a minute. Show for each cell the verdict with its reasons, what limits the
+result, and how long the trial took; and how long the benchmark will take. No
+results are kept. The exit code is 9 if a trial has no result that counts.`,
+		Example: `  nixbench bench check gang
+  nixbench bench check --vary scheduler=one,other --workload null`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = withSweeps(a, func(s *sweeps.Sweeps, name string) error {
+		selected.Name = name
+		b, err := s.Load(a.ctx, selected)
+		if err != nil {
+			return err
+		}
+		a.recording.Store(true) // an interrupt must wait until the operation in progress has ended
+		check, err := s.Check(a.ctx, b)
+		if err != nil {
+			return err
+		}
+		a.view.Result(check, func(w io.Writer) {
+			printTable(w, check.Table())
+			fmt.Fprintf(w, "\n%s\n", check.Duration)
+		})
+		return check.Problems()
+	})
+	addDescription(cmd.Flags(), &selected)
+	return cmd
 }
 
 func benchRunCommand(a *app) *cobra.Command {
