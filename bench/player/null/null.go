@@ -38,85 +38,77 @@ func (n null) Clean(context.Context) error { return nil }
 // Usage implements [player.Player].
 func (n null) Usage(context.Context) (map[string]player.Usage, error) { return nil, nil }
 
+// placed is a job that runs.
+type placed struct {
+	workload.Job
+	start, end time.Time
+}
+
 // Play implements [player.Player].
 func (n null) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	t := trial{null: n, start: begin(), send: send, ends: map[string]time.Time{}, ended: map[string]bool{}}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for len(t.ended) < len(jobs) {
+	queue := player.NewQueue(jobs, begin(), func(workload.Job) bool { return true })
+	var running []placed
+	var slot time.Time // the earliest time at which the next job may be placed, by Options.Rate
+	next := time.Now()
+	for ended := 0; ended < len(jobs); {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-timer.C:
+		case <-time.After(time.Until(next)):
 		}
-		next := time.Now().Add(time.Hour)
-		for _, j := range jobs {
-			if at := t.advance(j, time.Now()); at.Before(next) {
-				next = at
+		now := time.Now()
+		due := queue.Due(now)
+		for _, j := range due {
+			at := now
+			if n.o.Rate > 0 {
+				if slot.After(now) {
+					at = slot
+				}
+				slot = at.Add(time.Duration(float64(time.Second) / n.o.Rate))
+			}
+			running = append(running, place(j, now, at, n.o.Launch, send))
+		}
+		queue.Remove(len(due))
+		for _, p := range running {
+			if !p.end.After(now) {
+				p.finish(send)
+				queue.End(p.ID, p.end)
+				ended++
 			}
 		}
-		timer.Reset(time.Until(next))
+		running = slices.DeleteFunc(running, func(p placed) bool { return !p.end.After(now) })
+		next = queue.Next(now.Add(time.Hour))
+		for _, p := range running {
+			if p.end.Before(next) {
+				next = p.end
+			}
+		}
 	}
 	return nil
 }
 
-// trial is the state of the jobs during one call of Play.
-type trial struct {
-	null
-	start time.Time
-	send  func(player.Event)
-	slot  time.Time            // the earliest time at which the next job may be placed, by Options.Rate
-	ends  map[string]time.Time // job that was placed → the time at which it ends
-	ended map[string]bool
-}
-
-// advance submits, places or ends a job if the time for that has come. It returns the time at which to call it again for this
-// job.
-func (t *trial) advance(j workload.Job, now time.Time) time.Time {
-	never := now.Add(time.Hour)
-	end, placed := t.ends[j.ID]
-	due := t.start.Add(time.Duration(j.Submit * float64(time.Second)))
-	for _, a := range j.After {
-		if ready := t.ends[a].Add(time.Duration(j.Think * float64(time.Second))); ready.After(due) {
-			due = ready
-		}
-	}
-	switch {
-	case t.ended[j.ID]:
-		return never
-	case placed && end.After(now):
-		return end
-	case placed:
-		t.ended[j.ID] = true
-		for task := range j.Tasks {
-			start, number := end.Add(-time.Duration(j.Runtime*float64(time.Second))), task+1
-			if j.Tasks == 1 {
-				number = 0
-			}
-			t.send(player.Event{Time: start, Kind: player.Start, Job: j.ID, Task: number})
-			t.send(player.Event{Time: end, Kind: player.Last, Job: j.ID, Task: number})
-		}
-		t.send(player.Event{Time: end, Kind: player.Finish, Job: j.ID})
-		return now // advance the jobs that waited for the end of this job at once
-	case slices.ContainsFunc(j.After, func(a string) bool { return !t.ended[a] }):
-		return never
-	case due.After(now):
-		return due
-	}
-	at := now
-	if t.o.Rate > 0 {
-		if t.slot.After(now) {
-			at = t.slot
-		}
-		t.slot = at.Add(time.Duration(float64(time.Second) / t.o.Rate))
-	}
+// place sends the events of a job that is submitted now, and placed at another time.
+func place(j workload.Job, now, at time.Time, launch time.Duration, send func(player.Event)) placed {
 	for _, e := range []player.Event{{Time: now, Kind: player.Submit}, {Time: now, Kind: player.Created}, {Time: at, Kind: player.Bound}, {Time: at, Kind: player.Launched}} {
 		e.Job = j.ID
-		t.send(e)
+		send(e)
 	}
-	t.ends[j.ID] = at.Add(t.o.Launch).Add(time.Duration(j.Runtime * float64(time.Second)))
-	return t.ends[j.ID]
+	start := at.Add(launch)
+	return placed{j, start, start.Add(time.Duration(j.Runtime * float64(time.Second)))}
+}
+
+// finish sends the events of a job that has ended, and of its tasks.
+func (p placed) finish(send func(player.Event)) {
+	for task := range p.Tasks {
+		number := task + 1
+		if p.Tasks == 1 {
+			number = 0
+		}
+		send(player.Event{Time: p.start, Kind: player.Start, Job: p.ID, Task: number})
+		send(player.Event{Time: p.end, Kind: player.Last, Job: p.ID, Task: number})
+	}
+	send(player.Event{Time: p.end, Kind: player.Finish, Job: p.ID})
 }
