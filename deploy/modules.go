@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -56,15 +55,6 @@ func warnAboutModules(source nixeval.Source, hive *nixeval.Hive, version string,
 		case source.IsFlake() && strings.HasPrefix(folder, "/nix/store/"):
 			advice = "use the nixbench of the flake, nix run .#nixbench, or renew its input, nix flake update nixbench"
 		}
-		send.Warn("the modules in %s differ from those of this nixbench, %s: %s: %s", folder, version, shorten(differ), advice)
+		send.Warn("the modules in %s differ from those of this nixbench, %s: %s: %s", folder, version, event.Abbreviate(differ, ", "), advice)
 	}
-}
-
-// shorten returns the first names of a list as a text, with the number of names that are left out.
-func shorten(names []string) string {
-	const most = 3
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/packages"
@@ -81,7 +82,7 @@ func formatCopy(p stages.Preview) string {
 	case p.Copy.Paths == 0:
 		return ""
 	}
-	return fleet.Count(p.Copy.Paths, "path") + ", " + ui.FormatSize(p.Copy.Bytes)
+	return fleet.Count(p.Copy.Paths, "path") + ", " + event.Size(p.Copy.Bytes)
 }
 
 // formatKeyChanges formats how many keys of a node change: `upload 2, remove 1`.
@@ -122,7 +123,7 @@ func writeDiffs(w io.Writer, previews []stages.Preview) {
 func writeGrowth(w io.Writer, g packages.Group) {
 	fmt.Fprintln(w)
 	last := len(g.Nodes) - 1
-	ui.WriteList(w, "", append(slices.Clone(g.Nodes[:last]), g.Nodes[last]+": closure "+formatGrowth(g.Diff.Bytes)), "  ")
+	ui.WriteList(w, "", append(slices.Clone(g.Nodes[:last]), g.Nodes[last]+": closure "+event.Growth(g.Diff.Bytes)), "  ")
 }
 
 // maxChangedPackages is the maximum number of packages that apply lists for a group of nodes.
@@ -167,17 +168,9 @@ func writeFiles(w io.Writer, title string, f *packages.Files) {
 func formatPackageChange(c packages.Change) string {
 	text := strings.TrimSpace(c.Mark() + " " + c.Name + " " + c.Versions())
 	if max(c.Bytes, -c.Bytes) >= 1<<10 {
-		text += ", " + formatGrowth(c.Bytes)
+		text += ", " + event.Growth(c.Bytes)
 	}
 	return text
-}
-
-// formatGrowth formats a difference of sizes: `+1.9 MiB`.
-func formatGrowth(bytes int64) string {
-	if bytes < 0 {
-		return "-" + ui.FormatSize(-bytes)
-	}
-	return "+" + ui.FormatSize(bytes)
 }
 
 // writeDrains prints what the drain of each node would delete permanently, and what blocks this drain.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/machine"
 )
@@ -144,7 +145,7 @@ func formatUse(used, all int64) string {
 	if all == 0 {
 		return ""
 	}
-	return ui.FormatSize(used) + "/" + ui.FormatSize(all)
+	return event.Size(used) + "/" + event.Size(all)
 }
 
 // formatShortDuration formats a duration in its one or two largest units: 3d4h, 2h10m, 5m, 12s.

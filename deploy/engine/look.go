@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -291,5 +292,5 @@ func DescribeFaults(e Inspector, nodes []string, all []NodeFaults) (text string,
 		}
 		texts = append(texts, n.Node+": "+strings.Join(parts, "; "))
 	}
-	return Abbreviate(texts, "; "), lasts
+	return event.Abbreviate(texts, "; "), lasts
 }

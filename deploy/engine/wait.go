@@ -67,12 +67,3 @@ func LastLine(err error) error {
 	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
 	return errors.New(lines[len(lines)-1])
 }
-
-// Abbreviate joins at most six texts, and adds how many texts it has left out.
-func Abbreviate(texts []string, separator string) string {
-	const most = 6
-	if len(texts) > most {
-		return fmt.Sprintf("%s%sand %d more", strings.Join(texts[:most], separator), separator, len(texts)-most)
-	}
-	return strings.Join(texts, separator)
-}

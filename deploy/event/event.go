@@ -7,7 +7,6 @@ package event
 
 import (
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -107,15 +106,4 @@ func (s Sink) Warn(format string, args ...any) { s.WarnOn("", format, args...) }
 // WarnOn is like Warn, for a message about a node.
 func (s Sink) WarnOn(node, format string, args ...any) {
 	s.Send(Event{Kind: Message, Level: "warning", Node: node, Text: fmt.Sprintf(format, args...)})
-}
-
-// Count returns a number with its noun: `1 node`, `3 nodes` or `2 processes`.
-func Count(n int, noun string) string {
-	switch {
-	case n == 1:
-		return "1 " + noun
-	case strings.HasSuffix(noun, "s"):
-		noun += "e"
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -73,8 +73,8 @@ func functions(t explain.Report) template.FuncMap {
 		"percent": func(s explain.Seconds) string { return frame.Percent(float64(s), float64(t.Total)) },
 		"share":   func(s explain.Seconds) string { return fmt.Sprintf("%.0f %%", 100*float64(s)/float64(max(t.Total, 1))) },
 		"since":   func(at time.Time) explain.Seconds { return explain.Seconds(max(0, at.Sub(t.Started))) },
-		"growth":  formatGrowth,
-		"names":   joinNames,
+		"growth":  event.Growth,
+		"names":   func(names []string) string { return event.Abbreviate(names, ", ") },
 	}
 }
 
@@ -124,26 +124,4 @@ func listWarnings(run *runs.Run, events []event.Event) (out []event.Event, more 
 		}
 	}
 	return out, more
-}
-
-// joinNames returns a text with the names of nodes, or with the first names and the number of the others.
-func joinNames(names []string) string {
-	const most = 12
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-}
-
-// formatGrowth returns a number of bytes with its sign, such as +1.5 MiB.
-func formatGrowth(bytes int64) string {
-	value, sign := float64(bytes), "+"
-	if bytes < 0 {
-		value, sign = -value, "−"
-	}
-	unit := 0
-	for ; value >= 1024 && unit < 3; unit++ {
-		value /= 1024
-	}
-	return fmt.Sprintf("%s%.1f %s", sign, value, []string{"B", "KiB", "MiB", "GiB"}[unit])
 }

@@ -216,7 +216,7 @@ func formatJobs(jobs []string) string {
 	if len(jobs) == 0 {
 		return "jobs that are ending"
 	}
-	return "jobs " + engine.Abbreviate(jobs, ", ")
+	return "jobs " + event.Abbreviate(jobs, ", ")
 }
 
 // newJobsRunningError returns the error for jobs on a node that have not ended within the time limit of a drain. If the node is
@@ -266,7 +266,7 @@ func (p Pool[N]) CheckNodes(ctx context.Context, except []string) error {
 	case err != nil:
 		return engine.LastLine(err)
 	case len(problems) > 0:
-		return errors.New(engine.Abbreviate(problems, "; "))
+		return errors.New(event.Abbreviate(problems, "; "))
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func (e checker) checkAPI(ctx context.Context) error {
 	}
 	asked.Wait()
 	if missing = slices.DeleteFunc(missing, func(m string) bool { return m == "" }); len(missing) > 0 {
-		return errors.New(engine.Abbreviate(missing, ", "))
+		return errors.New(event.Abbreviate(missing, ", "))
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (e checker) checkNodesReady(ctx context.Context) error {
 	var parts []string
 	add := func(what string, names []string) {
 		if len(names) > 0 {
-			parts = append(parts, what+": "+engine.Abbreviate(names, ", "))
+			parts = append(parts, what+": "+event.Abbreviate(names, ", "))
 		}
 	}
 	add("not registered", absent)
@@ -121,7 +121,7 @@ func (e checker) checkSystemPods(ctx context.Context) error {
 	for _, p := range waiting {
 		names = append(names, api.NodeName(p)+api.WaitingReason(p))
 	}
-	return errors.New("not ready: " + engine.Abbreviate(names, ", "))
+	return errors.New("not ready: " + event.Abbreviate(names, ", "))
 }
 
 // explainSystemPods returns the last lines of the logs of pods in kube-system that are not ready, for at most

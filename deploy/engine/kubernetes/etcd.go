@@ -13,6 +13,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -70,7 +71,7 @@ func (e etcd) tryRemoveMember(ctx context.Context, node string) (mayAcceptLater 
 			return true, err
 		}
 		if down := e.listFailedMembers(ctx, other, node, members); len(down) > 0 {
-			return false, fmt.Errorf("removing its member would lose quorum, because etcd is down on %s; repair that one first: %w", engine.Abbreviate(down, ", "), err)
+			return false, fmt.Errorf("removing its member would lose quorum, because etcd is down on %s; repair that one first: %w", event.Abbreviate(down, ", "), err)
 		}
 		return strings.Contains(err.Error(), "unhealthy cluster"), err // etcd counts a restarted member as healthy only after some seconds
 	}

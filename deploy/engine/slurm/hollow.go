@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // hollowForm matches the name of a hollow node, such as c-1-h2: the name of the machine that runs its slurmd, and a number on
@@ -74,7 +74,7 @@ func join(nodes map[string]node, machine string, numbers []int) node {
 	joined := maps.Clone(slices.MaxFunc(all, func(a, b node) int { return cmp.Compare(a.rank(), b.rank()) }))
 	joined["NodeName"] = machine + "-h[" + strings.Join(texts, ",") + "]"
 	if len(drained) > 0 && len(drained) < len(all) {
-		joined["Drained"] = fmt.Sprintf("%d of its %d hollow nodes are drained: %s", len(drained), len(all), engine.Abbreviate(drained, "; "))
+		joined["Drained"] = fmt.Sprintf("%d of its %d hollow nodes are drained: %s", len(drained), len(all), event.Abbreviate(drained, "; "))
 		joined["State"] = strings.Join(slices.DeleteFunc(joined.states(), func(s string) bool { return s == "DRAIN" }), "+")
 	}
 	joined["AnyReady"], joined["CPUAlloc"] = "", "0"

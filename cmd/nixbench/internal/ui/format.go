@@ -166,19 +166,6 @@ func firstLine(s string) string {
 	}, first)
 }
 
-// FormatSize formats a number of bytes: `512 B` or `1.5 GiB`.
-func FormatSize(n int64) string {
-	switch {
-	case n >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
-	case n >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	case n >= 1<<10:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	}
-	return fmt.Sprintf("%d B", n)
-}
-
 // truncate shortens s to width columns, with … at the end.
 func truncate(s string, width int) string {
 	if r := []rune(s); len(r) > width {

@@ -177,11 +177,11 @@ func (a *activity) describe(now time.Time) string {
 	switch {
 	case a.Total == 0:
 	case a.Phase == event.Copy:
-		parts = []string{FormatSize(int64(a.Done)) + " of " + FormatSize(int64(a.Total))}
+		parts = []string{event.Size(int64(a.Done)) + " of " + event.Size(int64(a.Total))}
 		if took := now.Sub(a.Since); took >= time.Second && a.Done > 0 && a.Done < a.Total {
 			rate := float64(a.Done) / took.Seconds()
 			left := time.Duration(float64(a.Total-a.Done) / rate * float64(time.Second)).Round(time.Second)
-			parts = append(parts, FormatSize(int64(rate))+"/s", left.String()+" left")
+			parts = append(parts, event.Size(int64(rate))+"/s", left.String()+" left")
 		}
 	case a.Done > 0:
 		parts = []string{fmt.Sprintf("%d of %d", a.Done, a.Total)}

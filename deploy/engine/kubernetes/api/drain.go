@@ -239,7 +239,7 @@ func describeRemaining(pods []pod) string {
 	for _, p := range pods {
 		texts = append(texts, p.name()+" "+p.describeWait())
 	}
-	return engine.Abbreviate(texts, "; ")
+	return event.Abbreviate(texts, "; ")
 }
 
 // errPodsRemain is returned if pods remain after the time limit of a drain.
