@@ -30,12 +30,13 @@ type Cluster interface {
 // Running is a deployed cluster.
 type Running struct {
 	Systems map[string]string // store paths by node
-	Domains map[string]string // names of the machines on their hypervisors, by node
 	Nodes   int               // nodes that run jobs
 	Hollow  int               // number of hollow nodes among them: one machine stands for several hollow nodes
 	CPUs    int               // processors of these nodes
 	Command []string          // the command line of nixbench for this cluster, without a command, for programs of workloads
 	Doubts  []string          // reasons why all results of this cluster are suspect, and never valid
+	// Processes identifies the processes of the machines by node: by the process id of a container, or an argument of QEMU.
+	Processes map[string]string
 	// States returns the states of the machines by node, as their hypervisors report them. A machine that is not running makes a trial
 	// invalid.
 	States func(context.Context) (map[string]string, error)

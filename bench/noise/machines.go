@@ -2,8 +2,11 @@ package noise
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,7 +68,11 @@ func (s *Sampler) machineStates() map[string]string {
 		text := string(s.read(s.path("proc/" + strconv.Itoa(pid) + "/stat")))
 		state := strings.TrimSpace(text[strings.LastIndex(text, ")")+1:])
 		switch {
-		case state == "" || state[0] == 'Z' || state[0] == 'X':
+		case state == "":
+			if _, err := os.Stat(s.path("proc/" + strconv.Itoa(pid))); errors.Is(err, fs.ErrNotExist) { // after another error, the state is unknown
+				out[machine] = ended
+			}
+		case state[0] == 'Z' || state[0] == 'X':
 			out[machine] = ended
 		case state[0] == 'T':
 			out[machine] = stopped

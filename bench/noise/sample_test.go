@@ -125,6 +125,8 @@ func TestMachines(t *testing.T) {
 	f.write("proc/800/stat", strings.Replace(stat(800, 1, "qemu-system-x86", 0, 1, 0), ") S ", ") T ", 1))
 	f.remove("proc/700")
 	check(map[string]string{"w-1": "off", "w-2": "stopped"})
+	f.remove("proc/800/stat") // the process exists, and its state cannot be read
+	check(map[string]string{"w-1": "off"})
 }
 
 func TestKernelAlerts(t *testing.T) {

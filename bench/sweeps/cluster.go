@@ -17,7 +17,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
-	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -263,12 +262,11 @@ func (c *cluster) describe(ctx context.Context, s *deploy.Session, configuration
 	if err != nil {
 		return nil, err
 	}
-	out := &bench.Running{Systems: map[string]string{}, Domains: map[string]string{}}
+	out := &bench.Running{Systems: map[string]string{}}
 	if out.Command, err = c.commandLine(configuration); err != nil {
 		return nil, err
 	}
 	for _, n := range s.Hive.Nodes {
-		out.Domains[n.Name] = provider.Cluster{Name: s.Hive.ClusterName()}.MachineName(n.Name)
 		if d := recorded.Nodes[n.Name].LastConfirmed; d != nil {
 			out.Systems[n.Name] = d.Path
 		}
@@ -297,12 +295,12 @@ func (c *cluster) describe(ctx context.Context, s *deploy.Session, configuration
 	if err != nil {
 		return nil, err
 	}
-	emulated, err := observer.Emulated(ctx)
+	emulated, processes, err := observer.Machines(ctx)
 	if err != nil {
 		observer.Close()
 		return nil, err
 	}
-	out.Doubts, out.States, out.Close = doubts(s.Hive, recorded, emulated), observer.States, observer.Close
+	out.Doubts, out.Processes, out.States, out.Close = doubts(s.Hive, recorded, emulated), processes, observer.States, observer.Close
 	return out, nil
 }
 

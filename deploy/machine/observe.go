@@ -96,19 +96,20 @@ const downFor = 1500 * time.Millisecond
 
 var downTexts = map[string]string{string(provider.Off): "off", string(provider.Crashed): "crashed", string(absent): "gone"}
 
-// Emulated returns the nodes whose machines are virtual machines without KVM.
-func (o *Observer) Emulated(ctx context.Context) ([]string, error) {
+// Machines returns the nodes whose machines are virtual machines without KVM, and what identifies the processes of the machines by node, see
+// [provider.Actual].
+func (o *Observer) Machines(ctx context.Context) (emulated []string, processes map[string]string, err error) {
 	inventories, err := forHypervisors(o.hosts, "survey", func(name string) (provider.Inventory, error) {
 		return o.hosts[name].Survey(ctx, o.cluster, provider.Network{})
 	})
-	var out []string
+	processes = map[string]string{}
 	for _, inventory := range inventories {
 		for _, m := range inventory.Machines {
-			if inventory.Emulated {
-				out = append(out, m.Node)
+			if processes[m.Node] = m.Process; inventory.Emulated {
+				emulated = append(emulated, m.Node)
 			}
 		}
 	}
-	slices.Sort(out)
-	return out, err
+	slices.Sort(emulated)
+	return emulated, processes, err
 }

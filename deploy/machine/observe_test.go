@@ -54,7 +54,7 @@ func TestObserve(t *testing.T) {
 			t.Errorf("%s is %q, want %q", node, got, want)
 		}
 	}
-	if emulated, err := o.Emulated(t.Context()); err != nil || !slices.Equal(emulated, []string{"d"}) {
+	if emulated, _, err := o.Machines(t.Context()); err != nil || !slices.Equal(emulated, []string{"d"}) {
 		t.Errorf("%v are emulated, %v", emulated, err)
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,7 +21,7 @@ const (
 	disturbedJob = "8.5"
 )
 
-// A container that is paused during a trial makes it invalid, and so does a busy neighbour, which the reason names. Both trials are repeated at the end
+// A container that is paused during a trial, and whose process is stopped, makes it invalid, and so does a busy neighbour, which the reason names. Both trials are repeated at the end
 // of the block.
 func TestNoise(t *testing.T) {
 	c := newCluster(t)
@@ -63,6 +65,9 @@ func TestNoise(t *testing.T) {
 			againBegan = began
 		}
 		want := "the machine compute-1 was paused"
+		if trial.Get("cell.workload").String() == "paused" && !strings.Contains(tries[0].Get("reasons").String(), "the machine compute-1 was stopped") {
+			t.Errorf("the process of compute-1 was not observed: %s", tries[0].Get("reasons"))
+		}
 		if trial.Get("cell.workload").String() == "disturbed" {
 			want = " neighbour"
 		}
@@ -113,7 +118,9 @@ func (c *cluster) plantNoise(ended <-chan struct{}, neighbour string) {
 			planted[pausedJob] = true
 			c.Logf("%v: pausing compute-1", time.Now())
 			c.virsh("suspend", "bench-compute-1")
+			c.signalMachine("bench-compute-1", syscall.SIGSTOP)
 			time.Sleep(3 * time.Second)
+			c.signalMachine("bench-compute-1", syscall.SIGCONT)
 			c.virsh("resume", "bench-compute-1")
 		case !planted[disturbedJob] && hasProcess(disturbedJob):
 			planted[disturbedJob] = true
@@ -134,10 +141,29 @@ func (c *cluster) plantNoise(ended <-chan struct{}, neighbour string) {
 	}
 }
 
-func (c *cluster) virsh(args ...string) {
+// virsh runs virsh, and returns what it prints.
+func (c *cluster) virsh(args ...string) string {
 	out, err := c.Lab.Command(c.Context(), "virsh", append([]string{"-q", "-c", c.Lab.URI("lxc")}, args...)...).CombinedOutput()
 	if err != nil {
 		c.Errorf("virsh %v: %v: %s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// signalMachine sends a signal to the process of a container. The hypervisor does not see that this process is stopped.
+func (c *cluster) signalMachine(name string, signal syscall.Signal) {
+	id := c.virsh("domid", name)
+	argv, err := os.ReadFile(filepath.Join("/proc", id, "cmdline"))
+	if err != nil || !strings.Contains(string(argv), "libvirt_lxc\x00--name\x00"+name+"\x00") {
+		c.Errorf("the process %s is not that of %s: %q, %v", id, name, argv, err)
+		return
+	}
+	pid, err := strconv.Atoi(id)
+	if err == nil {
+		err = syscall.Kill(pid, signal)
+	}
+	if err != nil {
+		c.Error(err)
 	}
 }
 

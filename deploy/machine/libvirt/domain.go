@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,6 +76,19 @@ func (s *session) listDomains() ([]*domain, error) {
 		}
 	}
 	return found, nil
+}
+
+// process returns what identifies the process of an active domain, see [provider.Actual]: for a container, the id of the domain, which is
+// the process id of its controller, else the UUID, which is an argument of QEMU.
+func (d *domain) process() string {
+	if d.host.kind != provider.Container {
+		return d.UUID
+	}
+	id, err := d.d.GetID()
+	if err != nil {
+		return "" // the domain has ended
+	}
+	return strconv.FormatUint(uint64(id), 10)
 }
 
 // isMachineOfNode reports whether nixbench created the domain as the machine of this node of the cluster.

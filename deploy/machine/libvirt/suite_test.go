@@ -103,6 +103,7 @@ func testEnsure(b *suite) {
 	if b.Lacks.Reservations {
 		want.Address = provider.Actual{}.Address
 	}
+	want.Process = b.machine("n1").Process // the tests of Process look at processes
 	if diff := cmp.Diff([]provider.Actual{want}, b.survey().Machines, cmpopts.EquateComparable(s.Address)); diff != "" {
 		b.Errorf("machines (-want +got):\n%s", diff)
 	}

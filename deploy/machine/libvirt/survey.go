@@ -57,6 +57,7 @@ func (s *session) readInventory(c provider.Cluster, net provider.Network) (provi
 			if f.Detached, err = d.isDetached(nets); err != nil && !isNotFound(err) {
 				return inventory, err
 			}
+			f.Process = d.process()
 		}
 		// A machine that is off and has no root disk is incomplete. A machine that runs still has its root disk open, even
 		// if the pool does not list the disk.
