@@ -59,12 +59,21 @@ type Sweep struct {
 	SourceHash     string              `json:"sourceHash"`
 	Nixbench       string              `json:"nixbench"`
 	Host           Host                `json:"host"`
+	Nixpkgs        Nixpkgs             `json:"nixpkgs"`
 	RepeatOf       string              `json:"repeatOf,omitempty"` // the id of the sweep that this one repeats
 	Benchmark      Benchmark           `json:"benchmark"`          // without the jobs of workloads
 	Workloads      map[string]Workload `json:"workloads"`
 	Configurations []Configuration     `json:"configurations"`
 	Trials         []Trial             `json:"trials"`          // in the order of execution
 	Looks          []int               `json:"looks,omitempty"` // the numbers of blocks after which the sweep was complete, and then extended
+}
+
+// Nixpkgs identifies the nixpkgs from which the systems of a sweep are made.
+type Nixpkgs struct {
+	Path     string `json:"path"`
+	Revision string `json:"revision,omitempty"` // empty if it is unknown
+	NarHash  string `json:"narHash,omitempty"`  // empty for a git repository
+	Unpinned bool   `json:"unpinned,omitempty"` // it can be another one when the sweep is repeated
 }
 
 // Workload identifies the content of a workload, so that changes are detected.

@@ -87,11 +87,12 @@ func (s *Sweeps) freezeInto(ctx context.Context, folder string, b *Subject, swee
 	} else if err != nil {
 		return err
 	}
-	return s.build(ctx, folder, sweep)
+	return s.build(ctx, folder, sweep, b.unpinned || b.isCheck) // nobody repeats a check
 }
 
-// build evaluates and builds the systems of all configurations from the sweep's copy of the source.
-func (s *Sweeps) build(ctx context.Context, folder string, sweep *bench.Sweep) error {
+// build evaluates and builds the systems of all configurations from the sweep's copy of the source. unpinned allows a nixpkgs that is not
+// pinned.
+func (s *Sweeps) build(ctx context.Context, folder string, sweep *bench.Sweep, unpinned bool) error {
 	if sweep.Git {
 		if err := bench.TrackSource(ctx, filepath.Join(folder, "source")); err != nil {
 			return err
@@ -103,6 +104,9 @@ func (s *Sweeps) build(ctx context.Context, folder string, sweep *bench.Sweep) e
 		return err
 	}
 	defer log.Close()
+	if cluster.sweep.Nixpkgs, err = cluster.findNixpkgs(ctx, log, unpinned); err != nil {
+		return err
+	}
 	for i := range sweep.Configurations {
 		c := &sweep.Configurations[i]
 		wait := s.Request.Send.Wait(event.Event{Phase: event.Build, Text: fmt.Sprintf("configuration %d of %d: %s", i+1, len(sweep.Configurations), bench.FormatCell(c.Levels))})
@@ -115,7 +119,7 @@ func (s *Sweeps) build(ctx context.Context, folder string, sweep *bench.Sweep) e
 			return err
 		}
 	}
-	sweep.Cluster = cluster.sweep.Cluster
+	sweep.Cluster, sweep.Nixpkgs = cluster.sweep.Cluster, cluster.sweep.Nixpkgs
 	return cluster.keepReservation()
 }
 
@@ -172,7 +176,7 @@ func (s *Sweeps) extract(ctx context.Context, archive, folder string) (st *bench
 	sweep := original.Sweep
 	sweep.RepeatOf, sweep.ID, sweep.Created, sweep.Nixbench, sweep.Host = sweep.ID, bench.NewID(sweep.Name, now), now.UTC(), s.Request.Version, readHost(ctx)
 	sweep.Configurations = slices.Clone(sweep.Configurations)
-	if err := s.build(ctx, folder, &sweep); err != nil {
+	if err := s.build(ctx, folder, &sweep, true); err != nil {
 		return nil, err
 	}
 	same, all := 0, 0

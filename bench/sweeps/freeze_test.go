@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/machine/fake"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
@@ -67,7 +69,7 @@ func newSweeps(t *testing.T, h *fake.Hypervisor) *Sweeps {
 // freezeNow freezes the benchmark of a hive.
 func freezeNow(t *testing.T, s *Sweeps) *bench.Store {
 	t.Helper()
-	b, err := s.Load(t.Context(), Selection{Seed: -1})
+	b, err := s.Load(t.Context(), Selection{Seed: -1, Unpinned: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +200,7 @@ func TestFreezeRefuses(t *testing.T) {
 		"the hive has no role nosuch":                             func(_ *Sweeps, b *Subject) { b.Client = "nosuch" },
 	} {
 		s := newSweeps(t, fake.New())
-		b, err := s.Load(t.Context(), Selection{Seed: -1})
+		b, err := s.Load(t.Context(), Selection{Seed: -1, Unpinned: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,5 +212,52 @@ func TestFreezeRefuses(t *testing.T) {
 		if entries, _ := os.ReadDir(folder); len(entries) > 0 {
 			t.Errorf("%s: the folder has %v", want, entries)
 		}
+	}
+}
+
+// A nixpkgs in the folder of the hive is pinned, unless it comes from NIX_PATH. A sweep records its hash and its revision.
+func TestNixpkgs(t *testing.T) {
+	s := newSweeps(t, fake.New())
+	folder := filepath.Dir(s.Request.File)
+	nixpkgs := filepath.Join(folder, "nixpkgs")
+	if err := fixture.Assemble(nixpkgs); err != nil {
+		t.Fatal(err)
+	}
+	const revision = "0123456789abcdef0123456789abcdef01234567"
+	hive, err := os.ReadFile(s.Request.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	freeze := func(path string, unpinned bool) (*bench.Store, error) {
+		t.Helper()
+		write("hive.nix", regexp.MustCompile("meta.nixpkgs = import [^ ]+").ReplaceAllLiteralString(string(hive), "meta.nixpkgs = import "+path))
+		b, err := s.Load(t.Context(), Selection{Seed: -1, Unpinned: unpinned})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.freeze(t.Context(), t.TempDir(), b)
+	}
+	write("nixpkgs/.git-revision", revision+"\n")
+	store, err := freeze("./nixpkgs", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := store.Sweep.Nixpkgs; n.Revision != revision || !strings.HasPrefix(n.NarHash, "sha256-") || n.Unpinned || !strings.HasSuffix(n.Path, "/source/nixpkgs") {
+		t.Errorf("%+v", n)
+	}
+	t.Setenv("NIX_PATH", "nixpkgs="+nixpkgs)
+	for path, want := range map[string]string{"<nixpkgs>": "it is the one in NIX_PATH", fixture.Nixpkgs(t): "it is neither in the folder of the hive nor in the Nix store"} {
+		if _, err := freeze(path, false); err == nil || !strings.Contains(err.Error(), want) || failure.KindOf(err) != failure.Usage {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	if store, err = freeze("<nixpkgs>", true); err != nil || !store.Sweep.Nixpkgs.Unpinned {
+		t.Errorf("%v, %+v", err, store)
 	}
 }

@@ -21,6 +21,7 @@ type Selection struct {
 	Blocks    int      // number of blocks; 0: the repetitions that the benchmark declares
 	Seed      int      // -1: the seed that the benchmark declares
 	New       bool     // begin a new sweep, also if the last one is not complete
+	Unpinned  bool     // the nixpkgs of the hive need not be pinned
 }
 
 // Subject is a benchmark to execute, with the jobs of its workloads.
@@ -32,6 +33,7 @@ type Subject struct {
 	eval      *nixeval.Evaluator
 	startNew  bool // begin a new sweep, also if the last one is not complete
 	isCheck   bool // the sweep is that of Check
+	unpinned  bool // the nixpkgs of the hive need not be pinned
 	blocks    int  // the number of blocks that the user has chosen; 0: none
 }
 
@@ -49,7 +51,7 @@ func (s *Sweeps) Load(ctx context.Context, selected Selection) (*Subject, error)
 	if err != nil {
 		return nil, err
 	}
-	b := &Subject{Jobs: map[string][]workload.Job{}, Described: map[string]bench.Workload{}, eval: e, startNew: selected.New, blocks: selected.Blocks}
+	b := &Subject{Jobs: map[string][]workload.Job{}, Described: map[string]bench.Workload{}, eval: e, startNew: selected.New, unpinned: selected.Unpinned, blocks: selected.Blocks}
 	if b.Name, b.Benchmark, err = selected.findBenchmark(ctx, e); err != nil {
 		return nil, err
 	}

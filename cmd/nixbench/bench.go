@@ -197,7 +197,10 @@ func benchRunCommand(a *app) *cobra.Command {
 		Long: `Execute a benchmark. Its last sweep is continued if it is not complete and the
 benchmark is still the same; otherwise a new sweep begins. With --blocks, a
 complete sweep with fewer blocks is extended, up to maxBlocks of the benchmark.
-The machines belong to the sweep, and are removed at the end.`,
+The machines belong to the sweep, and are removed at the end.
+
+A nixpkgs that is not pinned is refused: one from NIX_PATH, or one that is
+neither in the hive's folder nor in the Nix store.`,
 		Example: `  nixbench bench run gang
   nixbench bench run --vary roles.worker.count=2,4,8 \
     --vary scheduler=one,other --workload null
@@ -217,6 +220,7 @@ The machines belong to the sweep, and are removed at the end.`,
 	})
 	addSelection(cmd.Flags(), &selected)
 	cmd.Flags().BoolVar(&selected.New, "new", false, "begin a new sweep, also if the last one is not complete")
+	cmd.Flags().BoolVar(&selected.Unpinned, "unpinned", false, "allow a nixpkgs from NIX_PATH, or outside of the hive's folder and of the store")
 	return cmd
 }
 

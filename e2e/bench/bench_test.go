@@ -109,7 +109,7 @@ func TestSweep(t *testing.T) {
 	c.checkRoots(frozen)
 	// The other sweep ends before its first trial, because it cannot be frozen, and after it has removed the machines.
 	c.refuse(`removing the machines of the sweep \d{8}T\d{6}Z-small(?s:.*)the addresses in a network of mode existing are known only when machines run`,
-		"bench", "run", "--vary", "cluster.network.mode=existing", "--workload", "null")
+		"bench", "run", "--unpinned", "--vary", "cluster.network.mode=existing", "--workload", "null")
 	if machines := c.listMachines(); machines != "" {
 		t.Errorf("another sweep leaves %s", machines)
 	}
@@ -119,7 +119,7 @@ func TestSweep(t *testing.T) {
 		t.Errorf("bench destroy leaves %s", c.listMachines())
 	}
 	c.writeHive(benchmarks, `environment.etc.edited.text = "x";`)
-	if out := c.Run("bench", "run"); !strings.Contains(out, "continuing the sweep") || !strings.Contains(out, "3 of 3 trials") {
+	if out := c.Run("bench", "run", "--unpinned"); !strings.Contains(out, "continuing the sweep") || !strings.Contains(out, "3 of 3 trials") {
 		t.Error("bench run has not continued the sweep")
 	}
 	s := c.show()
@@ -189,7 +189,7 @@ func (c *cluster) refuse(message string, args ...string) {
 // killInTrial starts or continues a sweep, and kills nixbench when the jobs of the given attempt of the first trial run.
 func (c *cluster) killInTrial(attempt int) {
 	c.Helper()
-	cmd := c.Command(c.Context(), "bench", "run")
+	cmd := c.Command(c.Context(), "bench", "run", "--unpinned")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
@@ -266,7 +266,7 @@ hive // {
   };
 }
 `, c.Path("../schedulers/hive.nix"), nixpkgs, c.Lab.URI("lxc"), c.Lab.PoolPath(), c.Image, c.Path("../../modules")))
-	out := c.Run("bench", "run")
+	out := c.Run("bench", "run", "--unpinned")
 	s := c.show()
 	c.checkAttempts(s, 2, 12)
 	if !strings.Contains(out, "scheduler=kubernetes") || !strings.Contains(out, "scheduler=slurm") {

@@ -38,7 +38,7 @@ hive // {
   };
 }
 `, c.Path("../schedulers/hive.nix"), nixpkgs, c.Lab.URI("lxc"), c.Lab.PoolPath(), c.Image))
-	out := c.Run("bench", "run")
+	out := c.Run("bench", "run", "--unpinned")
 	s := c.show()
 	c.checkAttempts(s, 1, 3)
 	a := s.Get("attempts.0")

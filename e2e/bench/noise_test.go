@@ -43,7 +43,7 @@ func TestNoise(t *testing.T) {
 		defer close(done)
 		c.plantNoise(ended, neighbour)
 	}()
-	code, stdout, stderr := c.Try("bench", "run")
+	code, stdout, stderr := c.Try("bench", "run", "--unpinned")
 	close(ended)
 	<-done
 	t.Logf("nixbench bench run ends with %d:\n%s%s", code, stdout, stderr)

@@ -26,7 +26,7 @@ func TestBenchmark(t *testing.T) {
       pause = 1;
       quiet = { steal = 1; foreignCpu = 1; psiCpu = 1; canary = 1000; };
     };`)
-	c.Run("bench", "run")
+	c.Run("bench", "run", "--unpinned")
 	out := c.Run("bench", "show", "--json")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	attempts := gjson.Parse(lines[len(lines)-1]).Get("result.attempts").Array()
