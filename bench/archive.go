@@ -3,6 +3,8 @@ package bench
 import (
 	"archive/tar"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -28,9 +30,20 @@ func IsArchived(path string) bool {
 // git repository.
 var excluded = map[string]bool{".nixbench": true, ".git": true}
 
+// ArchivedFile is a file in the archive of a sweep.
+type ArchivedFile struct {
+	Path   string // in the sweep's folder
+	Size   int64
+	SHA256 string
+}
+
+// crateFile is the file of an archive that describes the other files. nixbench does not read it.
+const crateFile = "ro-crate-metadata.json"
+
 // WriteArchive writes the sweep as a compressed tar file, from which the sweep can be repeated. Equal sweeps have equal archives. Symbolic
-// links out of the sweep's folder, such as the link `result` of nix build, are left out.
-func (st *Store) WriteArchive(w io.Writer) error {
+// links out of the sweep's folder, such as the link `result` of nix build, are left out. If describe is not nil, the archive has a file with
+// the description of its files that describe returns.
+func (st *Store) WriteArchive(w io.Writer, describe func([]ArchivedFile) ([]byte, error)) error {
 	root, err := os.OpenRoot(st.Folder)
 	if err != nil {
 		return err
@@ -38,6 +51,7 @@ func (st *Store) WriteArchive(w io.Writer) error {
 	defer root.Close()
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
+	var files []ArchivedFile
 	for _, entry := range archived {
 		err := filepath.WalkDir(filepath.Join(st.Folder, entry), func(path string, d fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) && (entry == "trials" || entry == "facts") {
@@ -49,8 +63,24 @@ func (st *Store) WriteArchive(w io.Writer) error {
 			if d.IsDir() && excluded[d.Name()] {
 				return fs.SkipDir
 			}
-			return st.addToArchive(root, t, path, d)
+			f, err := st.addToArchive(root, t, path, d)
+			if f.Path != "" {
+				files = append(files, f)
+			}
+			return err
 		})
+		if err != nil {
+			return err
+		}
+	}
+	if describe != nil {
+		data, err := describe(files)
+		if err == nil {
+			err = t.WriteHeader(&tar.Header{Name: st.Sweep.ID + "/" + crateFile, Mode: 0o644, Size: int64(len(data)), ModTime: time.Unix(0, 0)})
+		}
+		if err == nil {
+			_, err = t.Write(data)
+		}
 		if err != nil {
 			return err
 		}
@@ -58,40 +88,43 @@ func (st *Store) WriteArchive(w io.Writer) error {
 	return errors.Join(t.Close(), z.Close())
 }
 
-// addToArchive adds the file, folder or link with this path to the archive t. It skips special files, and links that lead out of root.
-func (st *Store) addToArchive(root *os.Root, t *tar.Writer, path string, d fs.DirEntry) error {
+// addToArchive adds the file, folder or link with this path to the archive t. It skips special files, and links that lead out of root. It
+// returns a description only of a file.
+func (st *Store) addToArchive(root *os.Root, t *tar.Writer, path string, d fs.DirEntry) (file ArchivedFile, err error) {
 	name, err := filepath.Rel(st.Folder, path)
 	if err != nil {
-		return err
+		return file, err
 	}
 	info, err := d.Info()
 	if err != nil {
-		return err
+		return file, err
 	}
 	link := ""
 	if info.Mode()&fs.ModeSymlink != 0 {
 		if link, err = os.Readlink(path); err != nil || leadsOut(root, name) {
-			return err
+			return file, err
 		}
 	}
 	if !info.IsDir() && !info.Mode().IsRegular() && link == "" {
-		return nil
+		return file, nil
 	}
 	header, err := tar.FileInfoHeader(info, link)
 	if err != nil {
-		return err
+		return file, err
 	}
-	header.Name, header.ModTime, header.Uid, header.Gid, header.Uname, header.Gname = st.Sweep.ID+"/"+filepath.ToSlash(name), time.Unix(0, 0), 0, 0, "", ""
+	name = filepath.ToSlash(name)
+	header.Name, header.ModTime, header.Uid, header.Gid, header.Uname, header.Gname = st.Sweep.ID+"/"+name, time.Unix(0, 0), 0, 0, "", ""
 	if err := t.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
-		return err
+		return file, err
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return file, err
 	}
 	defer f.Close()
-	_, err = io.Copy(t, f)
-	return err
+	sum := sha256.New()
+	size, err := io.Copy(io.MultiWriter(t, sum), f)
+	return ArchivedFile{name, size, hex.EncodeToString(sum.Sum(nil))}, err
 }
 
 // leadsOut reports whether a symbolic link leads out of the folder root, directly or through other links. [os.Root] does not follow such

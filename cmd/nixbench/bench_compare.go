@@ -66,6 +66,7 @@ on each side, the command prints ratios without an answer.`,
 func benchExportCommand(a *app) *cobra.Command {
 	format := "csv"
 	var out string
+	var published export.Publication
 	cmd := &cobra.Command{
 		Use:   "export [SWEEP]",
 		Short: "Write the results of a sweep for another program",
@@ -76,26 +77,48 @@ Formats:
   svg       each drawing of the page as a file, with its values, in the folder
             that -o names
   archive   everything from which nixbench bench replay repeats the sweep, with
-            the results, as tar.gz; it contains no secrets of the cluster`,
+            the results, as tar.gz; it contains no secrets of the cluster. With
+            --author and --license, it is an RO-Crate (a Process Run Crate)`,
 		Example: `  nixbench bench export > results.csv
-  nixbench bench export last --format archive -o sweep.tar.gz`,
+  nixbench bench export last --format archive -o sweep.tar.gz \
+    --author "Ada Lovelace" \
+    --license https://creativecommons.org/licenses/by/4.0/`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
+		if err := checkPublication(published, format); err != nil {
+			return err
+		}
 		st, err := findSweep(a, args...)
 		if err != nil {
 			return err
 		}
-		return exportSweep(a, st, format, out)
+		return exportSweep(a, st, published, format, out)
 	})
 	f := cmd.Flags()
+	f.StringVar(&published.Author, "author", "", "`AUTHOR` of an archive: a name, or NAME <URL>, such as that of an ORCID")
+	f.StringVar(&published.License, "license", "", "`URL` of the license of an archive")
 	addChoice(f, &format, "format", []string{"csv", "svg", "archive"}, "`FORMAT`: csv, svg or archive")
 	f.StringVarP(&out, "output", "o", "", "write to `FILE` instead of stdout; with --format svg: to this folder")
 	return cmd
 }
 
+// checkPublication returns an error if the author and the license are not complete, or not used in this format.
+func checkPublication(p export.Publication, format string) error {
+	if p == (export.Publication{}) {
+		return nil
+	}
+	if format != "archive" {
+		return failure.NewUsage("bench export: --author and --license require --format archive")
+	}
+	if err := p.Check(); err != nil {
+		return failure.NewUsage("bench export: %w", err)
+	}
+	return nil
+}
+
 // exportSweep writes the results of a sweep in a format to the file out, or to stdout if out is empty.
-func exportSweep(a *app, st *bench.Store, format, out string) error {
+func exportSweep(a *app, st *bench.Store, published export.Publication, format, out string) error {
 	if format == "svg" {
 		return writeDrawings(a, st, out)
 	}
@@ -105,13 +128,17 @@ func exportSweep(a *app, st *bench.Store, format, out string) error {
 	if untracked := st.Sweep.Untracked; format == "archive" && len(untracked) > 0 {
 		a.note("the archive contains %d files that git does not track: %s", len(untracked), strings.Join(untracked, ", "))
 	}
-	write := st.WriteArchive
-	if format == "csv" {
-		all, err := st.AllAttempts()
-		if err != nil {
-			return err
+	all, err := st.AllAttempts()
+	if err != nil {
+		return err
+	}
+	write := func(w io.Writer) error { return export.WriteCSV(w, st.Sweep, all) }
+	if format == "archive" {
+		var describe func([]bench.ArchivedFile) ([]byte, error)
+		if published != (export.Publication{}) {
+			describe = func(files []bench.ArchivedFile) ([]byte, error) { return export.Crate(st.Sweep, all, files, published) }
 		}
-		write = func(w io.Writer) error { return export.WriteCSV(w, st.Sweep, all) }
+		write = func(w io.Writer) error { return st.WriteArchive(w, describe) }
 	}
 	if out != "" {
 		return writeFile(out, write)
