@@ -126,6 +126,9 @@ func TestSweep(t *testing.T) {
 	if s.Get("sweep.configurations").Raw != frozen.Raw {
 		t.Error("the sweep has changed")
 	}
+	if n := s.Get("sweep.nixpkgs"); n.Get("path").String() != nixpkgs || !strings.HasPrefix(n.Get("narHash").String(), "sha256-") || !n.Get("unpinned").Bool() {
+		t.Errorf("the sweep has recorded the nixpkgs %s", n)
+	}
 	some, none := frozen.Get(`#(levels.text=="some").systems`), frozen.Get(`#(levels.text=="none").systems`)
 	if some.Get("compute-1.path").String() == none.Get("compute-1.path").String() || some.Get("controller-1.path").String() == "" {
 		t.Errorf("the modules of a level are in no system: %s", frozen)
@@ -139,9 +142,9 @@ func TestSweep(t *testing.T) {
 		t.Errorf("the CSV has not one throughput per trial:\n%s", csv)
 	}
 
-	c.Run("bench", "export", "--format", "archive", "-o", "sweep.tar.gz")
+	c.Run("bench", "export", "--format", "archive", "--author", "Ada Lovelace", "--license", "https://creativecommons.org/licenses/by/4.0/", "-o", "sweep.tar.gz")
 	list, err := exec.Command("tar", "-tzf", filepath.Join(c.Dir, "sweep.tar.gz")).Output()
-	if err != nil || !strings.Contains(string(list), "/source/hive.nix\n") || !strings.Contains(string(list), "/events.jsonl\n") {
+	if err != nil || !strings.Contains(string(list), "/source/hive.nix\n") || !strings.Contains(string(list), "/events.jsonl\n") || !strings.Contains(string(list), "/ro-crate-metadata.json\n") {
 		t.Errorf("the archive has:\n%s\n%v", list, err)
 	}
 	for _, secret := range []string{".nixbench", "secrets", "known_hosts", "id_ed25519"} {
