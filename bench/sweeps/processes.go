@@ -19,13 +19,25 @@ func findMachineProcesses(proc string, machines map[string]string) map[string]in
 		if err != nil {
 			continue // the process has ended
 		}
-		argv, id := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00"), filepath.Base(filepath.Dir(file))
-		program := filepath.Base(argv[0])
+		argv, folder := strings.Split(string(data), "\x00"), filepath.Dir(file)
 		for node, m := range machines {
-			if program == "libvirt_lxc" && m == id || strings.HasPrefix(program, "qemu-") && m != "" && slices.Contains(argv[1:], m) {
-				out[node], _ = strconv.Atoi(id)
+			switch program := filepath.Base(argv[0]); {
+			case m == "":
+			case program == "libvirt_lxc" && innerID(folder) == m, strings.HasPrefix(program, "qemu-") && slices.Contains(argv, m):
+				out[node], _ = strconv.Atoi(filepath.Base(folder))
 			}
 		}
 	}
 	return out
+}
+
+// innerID returns the id of a process in its own PID namespace, which is that of the hypervisor, from the process's folder in /proc.
+func innerID(folder string) string {
+	data, _ := os.ReadFile(filepath.Join(folder, "status")) // an error means that the process has ended
+	for line := range strings.Lines(string(data)) {
+		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			return ids[strings.LastIndexAny(ids, " \t")+1 : len(ids)-1]
+		}
+	}
+	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -152,19 +153,24 @@ func (c *cluster) virsh(args ...string) string {
 
 // signalMachine sends a signal to the process of a container. The hypervisor does not see that this process is stopped.
 func (c *cluster) signalMachine(name string, signal syscall.Signal) {
-	id := c.virsh("domid", name)
-	argv, err := os.ReadFile(filepath.Join("/proc", id, "cmdline"))
-	if err != nil || !strings.Contains(string(argv), "libvirt_lxc\x00--name\x00"+name+"\x00") {
-		c.Errorf("the process %s is not that of %s: %q, %v", id, name, argv, err)
+	own := regexp.MustCompile(`(?m)^NSpid:.*\t` + c.virsh("domid", name) + `$`) // libvirtd may be in a PID namespace
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		argv, _ := os.ReadFile(file)
+		status, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "status"))
+		if !strings.Contains(string(argv), "libvirt_lxc\x00--name\x00"+name+"\x00") || !own.Match(status) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err == nil {
+			err = syscall.Kill(pid, signal)
+		}
+		if err != nil {
+			c.Error(err)
+		}
 		return
 	}
-	pid, err := strconv.Atoi(id)
-	if err == nil {
-		err = syscall.Kill(pid, signal)
-	}
-	if err != nil {
-		c.Error(err)
-	}
+	c.Errorf("%s has no process", name)
 }
 
 // hasProcess reports whether a process whose last argument is this text runs on this computer, also in a container.

@@ -37,8 +37,8 @@ type Actual struct {
 	Image   string // hash of the image that the machine was created from
 	State   State
 	HasDisk bool // the root disk exists; set only for an incomplete machine
-	// Process identifies the process of an active machine on the hypervisor's computer: the process id of a container, or an argument of
-	// the process that only this virtual machine has. It is empty if it is unknown.
+	// Process identifies the process of an active machine on the hypervisor's computer: the process id of a container, in the PID namespace
+	// of the hypervisor, or an argument of the process that only this virtual machine has. It is empty if it is unknown.
 	Process string
 	// Definition is the digest of the spec that the machine was defined from, see Spec.Definition. If it
 	// differs from the digest of the desired state, the machine has to be restarted. It is empty if the provider does not define machines.
