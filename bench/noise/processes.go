@@ -3,6 +3,7 @@ package noise
 import (
 	"bytes"
 	"cmp"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -22,6 +23,12 @@ type Program struct {
 	Seconds float64 `json:"seconds"` // processor time of the visible processes of the program
 }
 
+// foreignProgram is a program outside of the benchmark, while its processes are added up.
+type foreignProgram struct {
+	Program
+	most float64 // processor time of the process PID
+}
+
 // processes compares the processor time of the benchmark with that of the whole computer. All times are in ticks. What neither the
 // benchmark nor the kernel has used is foreign, also if its processes ran only between two samples or are not visible.
 //
@@ -29,6 +36,7 @@ type Program struct {
 // So the sum of both counters of all processes of the benchmark contains the time of ended processes.
 type processes struct {
 	byID                map[int]*process
+	ended               map[string]foreignProgram // by name: the foreign processes that have ended since the first sample
 	round               int
 	busy, own, kernel   float64 // at the last sample: time of all processors outside of interrupts, of the benchmark, and of kernel threads
 	usedOwn, usedKernel float64 // since the first sample
@@ -61,7 +69,7 @@ func (ps *processes) update(s *Sampler, busy float64) bool {
 		return false
 	}
 	if ps.byID == nil {
-		ps.byID, ps.began = map[int]*process{}, busy
+		ps.byID, ps.ended, ps.began = map[int]*process{}, map[string]foreignProgram{}, busy
 	}
 	ps.round++
 	proc := s.path("proc") + "/"
@@ -77,6 +85,7 @@ func (ps *processes) update(s *Sampler, busy float64) bool {
 	for id, p := range ps.byID {
 		switch {
 		case p.round != ps.round:
+			p.addForeign(ps.ended)
 			delete(ps.byID, id)
 		case p.own:
 			own += p.total
@@ -164,25 +173,28 @@ func (s *Sampler) isMachine(pid int) bool {
 	return false
 }
 
-// top returns at most n foreign programs that run at the end, ordered by processor time, the largest first.
+// addForeign adds the processor time of a process since the first sample to that of its program, unless the process belongs to the
+// benchmark or to the kernel.
+func (p *process) addForeign(programs map[string]foreignProgram) {
+	if used := (p.used - p.began) / ticks; !p.own && !p.kernel && used > 0 {
+		of := programs[p.name]
+		if of.Name = p.name; used > of.most {
+			of.PID, of.most = p.id, used
+		}
+		of.Seconds += used
+		programs[p.name] = of
+	}
+}
+
+// top returns at most n foreign programs, ordered by processor time, the largest first.
 func (ps *processes) top(n int) []Program {
-	programs, most := map[string]*Program{}, map[string]float64{}
+	programs := maps.Clone(ps.ended)
 	for _, p := range ps.byID {
-		used := (p.used - p.began) / ticks
-		if p.own || p.kernel || used <= 0 {
-			continue
-		}
-		if programs[p.name] == nil {
-			programs[p.name] = &Program{Name: p.name}
-		}
-		programs[p.name].Seconds += used
-		if used > most[p.name] {
-			programs[p.name].PID, most[p.name] = p.id, used
-		}
+		p.addForeign(programs)
 	}
 	var out []Program
-	for _, g := range programs {
-		out = append(out, *g)
+	for _, p := range programs {
+		out = append(out, p.Program)
 	}
 	slices.SortFunc(out, func(a, b Program) int { return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(a.Name, b.Name)) })
 	return out[:min(n, len(out))]

@@ -179,6 +179,11 @@ func TestForeignTime(t *testing.T) {
 	if name := s.processes.byID[903].name; name != "a?b" {
 		t.Errorf("the name of a program is %q", name)
 	}
+	f.remove("proc/901") // a program that has ended is named, too
+	s.Sample()
+	if diff := cmp.Diff(want, s.processes.top(3)); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // TestEndedProcesses: the time of an ended process of the benchmark is in the counter of its parent. All other time is foreign.
