@@ -1,9 +1,0 @@
-// This file keeps the modules of the programs in go.mod. It is never built itself.
-
-//go:build programs
-
-package programs
-
-import (
-	_ "github.com/coredns/coredns"
-)
