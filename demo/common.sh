@@ -18,16 +18,13 @@ die() {
   exit 1
 }
 
-# patiently COMMAND...: runs a long step and prints the elapsed time every 30 seconds. The step has a
-# process group of its own, which an interrupt ends as a whole: some programs in it ignore Ctrl-C.
-patiently() {
-  local began=$SECONDS pid status=0
+# stoppable COMMAND...: runs a long step that has a process group of its own, which an interrupt
+# ends as a whole: some programs in it ignore Ctrl-C.
+stoppable() {
+  local pid status=0
   setsid "$@" &
   pid=$!
   trap 'kill -TERM -- "-$pid" || true; { wait "$pid"; } 2> /dev/null || true; say "stopped; run it again to go on"; exit 130' INT TERM HUP
-  while sleep 1 && kill -0 "$pid" 2> /dev/null; do
-    [ $(((SECONDS - began) % 30)) != 0 ] || printf '  ... %d:%02d\n' $(((SECONDS - began) / 60)) $(((SECONDS - began) % 60)) >&2
-  done
   wait "$pid" || status=$?
   trap - INT TERM HUP
   return $status
