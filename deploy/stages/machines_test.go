@@ -189,7 +189,7 @@ func TestBootOverlapsEvaluation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]int{"w": 3})
 	w.evaluate = 400 * time.Millisecond
-	w.boot["w-1"], w.boot["w-2"], w.boot["w-3"] = 0, 300*time.Millisecond, 1500*time.Millisecond
+	w.boot["w-1"], w.boot["w-2"], w.boot["w-3"] = 0, 3*time.Second, 8*time.Second
 	w.must(w.apply())
 	at := func(kind event.Kind, phase event.Phase, node string) time.Time {
 		for _, e := range w.events {
@@ -218,7 +218,7 @@ func TestEndpointFirst(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 3, "z": 2})
 	role := "z"
 	w.hive.Cluster.Endpoint = &nixeval.Endpoint{Role: &role, Port: 6443}
-	w.boot["z-1"] = 700 * time.Millisecond
+	w.boot["z-1"] = 6 * time.Second
 	w.h.OnStep(func(ctx context.Context, s fake.Step) error {
 		if s.Node == "z-1" && s.Name == "disk" {
 			time.Sleep(200 * time.Millisecond) // creating a large disk takes long
