@@ -46,7 +46,7 @@ build_programs() {
 # and with Kubernetes' own client library, which no longer has a field that CoreDNS sets to its default.
 build_coredns() {
   local source=$work/coredns
-  cp -R --no-preserve=mode "$(cd "$folder" && GOWORK=off GOFLAGS='' go list -m -f '{{.Dir}}' github.com/coredns/coredns)" "$source"
+  cp -R --no-preserve=mode "$(cd "$folder" && GOWORK=off GOFLAGS='' go list -find -f '{{.Module.Dir}}' github.com/coredns/coredns/coremain)" "$source"
   sed -i '/RetryOnError: *false,/d' "$source/plugin/kubernetes/object/informer.go"
   printf 'package plugin\n\nimport (\n%s\n)\n' "$(grep coredns/plugin/ "$folder/programs.go")" > "$source/core/plugin/zplugin.go"
   cp "$folder"/go.{mod,sum} "$source/"
