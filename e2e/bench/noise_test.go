@@ -119,10 +119,11 @@ func (c *cluster) plantNoise(ended <-chan struct{}, neighbour string) {
 			planted[pausedJob] = true
 			c.Logf("%v: pausing compute-1", time.Now())
 			c.virsh("suspend", "bench-compute-1")
-			c.signalMachine("bench-compute-1", syscall.SIGSTOP)
+			time.Sleep(3 * time.Second)
+			c.virsh("resume", "bench-compute-1")
+			c.signalMachine("bench-compute-1", syscall.SIGSTOP) // a process of a suspended machine is frozen, and does not stop
 			time.Sleep(3 * time.Second)
 			c.signalMachine("bench-compute-1", syscall.SIGCONT)
-			c.virsh("resume", "bench-compute-1")
 		case !planted[disturbedJob] && hasProcess(disturbedJob):
 			planted[disturbedJob] = true
 			c.Logf("%v: starting neighbours", time.Now())
