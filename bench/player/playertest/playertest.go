@@ -90,7 +90,7 @@ func Run(t *testing.T, newPlayer func(t *testing.T) player.Player) {
 // take on a computer with other work.
 const (
 	launchDelay = 500 * time.Millisecond
-	launchSpare = 400 * time.Millisecond
+	launchSpare = 5 * time.Second
 )
 
 // Launch tests that the metrics mean the same with every player: newPlayer returns a player of a scheduler that takes no time, whose jobs
