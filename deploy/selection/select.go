@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -37,7 +38,7 @@ func ParseSelector(args []string) (Selector, error) {
 			if t.glob == "" {
 				return Selector{}, failure.NewUsage("--on %q: empty term; write names, globs, @tags or @roles between commas, with ! for not", arg)
 			}
-			t.glob = strings.ReplaceAll(t.glob, "[!", "[^") // shells and Colmena write [!…], and path.Match [^…]
+			t.glob = toPathGlob(t.glob)
 			if _, err := path.Match(t.glob, ""); err != nil {
 				return Selector{}, failure.NewUsage("--on %q: %q is not a valid glob: a `[` needs its `]`", arg, t.glob)
 			}
@@ -49,6 +50,20 @@ func ParseSelector(args []string) (Selector, error) {
 		}
 	}
 	return s, nil
+}
+
+// globPart matches an escaped character of a glob, or a class of characters without its closing bracket.
+var globPart = regexp.MustCompile(`\\.|\[(\\.|[^\]\\])*`)
+
+// toPathGlob returns a glob in the syntax of path.Match: shells and Colmena write [!…] for a class that excludes characters, and
+// path.Match [^…].
+func toPathGlob(glob string) string {
+	return globPart.ReplaceAllStringFunc(glob, func(part string) string {
+		if excluded, found := strings.CutPrefix(part, "[!"); found {
+			return "[^" + excluded
+		}
+		return part
+	})
 }
 
 // All reports whether --on was not given, so that all nodes are selected.

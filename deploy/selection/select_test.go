@@ -78,6 +78,20 @@ func TestSelect(t *testing.T) {
 	}
 }
 
+func TestPathGlob(t *testing.T) {
+	for glob, want := range map[string]string{
+		"web-[!1]":  "web-[^1]",
+		"[!a][!b]*": "[^a][^b]*",
+		`\[!a`:      `\[!a`,
+		"[a[!]":     "[a[!]",
+		`[!\][!]x`:  `[^\][!]x`,
+	} {
+		if got := toPathGlob(glob); got != want {
+			t.Errorf("%s: %s, want %s", glob, got, want)
+		}
+	}
+}
+
 func TestSelectHint(t *testing.T) {
 	for on, want := range map[string]string{
 		"worker": "worker is a tag or a role; write @worker",
