@@ -290,6 +290,17 @@ func TestRefusedExports(t *testing.T) {
 	}
 }
 
+// An export that an import would refuse because of its size is refused, and the error names the largest file.
+func TestLargeExport(t *testing.T) {
+	c := content{Header: Header{Cluster: "demo"}, Files: files{"state.json": []byte("{}"), "core": bytes.Repeat([]byte("x"), 1000)}}
+	if _, err := c.encode(1000); err == nil || !strings.Contains(failure.Hint(err), "the largest file is core") {
+		t.Errorf("%v, hint %q", err, failure.Hint(err))
+	}
+	if _, err := c.encode(10_000); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSSHKeys(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
