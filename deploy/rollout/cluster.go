@@ -32,11 +32,7 @@ type Cluster struct {
 }
 
 // NewCluster returns a cluster that has the engines but no members. It is for a run that does not disturb the running cluster.
-func NewCluster(engines []engine.Engine, o engine.DrainOptions, send event.Sink) Cluster {
-	return newClusterWith(engines, Observer{Drain: o, Send: send})
-}
-
-func newClusterWith(engines []engine.Engine, o Observer) Cluster {
+func NewCluster(engines []engine.Engine, o Observer) Cluster {
 	return Cluster{
 		Cluster:  plan.Cluster{Members: map[string]plan.Member{}, Desired: map[string]engine.Member{}},
 		reporter: reporter{o.Send}, observer: o, engines: engines, drained: map[string]plan.Member{},
@@ -48,7 +44,7 @@ type Observer struct {
 	Engines   Engines
 	Fleet     *fleet.Fleet
 	Hive      *nixeval.Hive
-	Store     *state.Store // nil for a cluster that was not observed
+	Store     *state.Store
 	Report    func(node string) Report
 	Recreated func(node string) bool // whether the machine of a member was recreated; nil: no machine was
 	MayStart  bool                   // whether systemd units of an engine that does not answer may be started, on nodes that have reported
@@ -64,7 +60,7 @@ type Observer struct {
 // A node that runs another engine is no member of the hive's engine, even if that engine still lists the node from earlier. The
 // engine that the node runs now is asked for its members too, see drainLeaving.
 func (o Observer) Observe(ctx context.Context) (Cluster, error) {
-	cluster := newClusterWith(nil, o)
+	cluster := NewCluster(nil, o)
 	if o.Engines == nil { // nodes without an engine
 		return cluster, nil
 	}
@@ -176,9 +172,6 @@ func (cluster Cluster) withDrain(ctx context.Context, node string, drain bool, c
 
 // hasLeft reports whether a node now runs another engine than the one of this kind, for example after a rollback.
 func (cluster Cluster) hasLeft(node, kind string) bool {
-	if cluster.observer.Store == nil {
-		return false
-	}
 	now := cluster.observer.Store.Node(node).Engine
 	return now != "" && kind != "" && now != kind
 }

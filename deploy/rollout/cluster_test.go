@@ -39,7 +39,8 @@ func TestWithDrain(t *testing.T) {
 		"a killed run had drained it": {noDrain: true, want: []string{"deploy", "wait for w-1", "uncordon w-1"}},
 	} {
 		e := &enginetest.Fake{Refuse: c.refuse}
-		cluster := Cluster{Cluster: plan.Cluster{Members: map[string]plan.Member{"w-1": {Engine: e, Status: engine.Status{Drained: c.noDrain}}}}}
+		cluster := NewCluster([]engine.Engine{e}, Observer{Store: state.ReadOnly(&state.State{})})
+		cluster.Members["w-1"] = plan.Member{Engine: e, Status: engine.Status{Drained: c.noDrain}}
 		err := cluster.withDrain(t.Context(), "w-1", !c.noDrain, func() error { e.Calls = append(e.Calls, "deploy"); return c.deploy })
 		if diff := cmp.Diff(c.want, e.Calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -87,7 +88,7 @@ func TestRemoveMembersWithCertificates(t *testing.T) {
 				got = append(got, e.Node+": "+e.Text)
 			}
 		}
-		if err := NewCluster([]engine.Engine{e}, engine.DrainOptions{}, send).RemoveMembers(t.Context(), []string{"w-1", "w-2"}, true); err != nil {
+		if err := NewCluster([]engine.Engine{e}, Observer{Send: send}).RemoveMembers(t.Context(), []string{"w-1", "w-2"}, true); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(got, want) {
@@ -141,7 +142,7 @@ func TestVerifyCluster(t *testing.T) {
 // Only nodes that are not members are admitted, and nodes whose machine was recreated.
 func TestAdmitPending(t *testing.T) {
 	e := &enginetest.Fake{}
-	cluster := NewCluster([]engine.Engine{e}, engine.DrainOptions{}, nil)
+	cluster := NewCluster([]engine.Engine{e}, Observer{})
 	cluster.Members["cp-1"] = plan.Member{Engine: e}
 	cluster.Members["cp-2"] = plan.Member{Engine: e, Recreated: true}
 	var nodes []plan.Node

@@ -265,7 +265,7 @@ func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Res
 			return notChanged(n, state.Failed, "", failedStep(name, fmt.Errorf("it is not recreated while another member that must change alone has not joined: %w", err)))
 		}
 	}
-	if err := newClusterWith([]engine.Engine{e}, cluster.observer).RemoveMembers(ctx, []string{name}, !n.Drain); err != nil {
+	if err := NewCluster([]engine.Engine{e}, cluster.observer).RemoveMembers(ctx, []string{name}, !n.Drain); err != nil {
 		return notChanged(n, state.Failed, "", err)
 	}
 	result := change(ctx, n, nil)

@@ -234,7 +234,7 @@ func (cluster Cluster) recordDrained(kind string, nodes []string, drained bool) 
 // nodes are ready. After a failure the state still contains the drain, so that the next run tries again.
 func (cluster Cluster) UncordonReturned(ctx context.Context, nodes []nixeval.Node) error {
 	o := cluster.observer
-	if o.Store == nil || ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return nil
 	}
 	recorded := o.Store.State()

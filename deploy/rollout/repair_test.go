@@ -66,7 +66,7 @@ func TestRepair(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := &repairable{enginetest.Fake{Stopped: test.stopped, Registered: map[string]engine.Status{"head": {Ready: true, OneByOne: true}}}}
 				var said []string
-				cluster := NewCluster([]engine.Engine{e}, engine.DrainOptions{}, func(e event.Event) { said = append(said, e.Text) })
+				cluster := NewCluster([]engine.Engine{e}, Observer{Send: func(e event.Event) { said = append(said, e.Text) }})
 				cluster.Members["head"] = plan.Member{Engine: e, Status: e.Registered["head"]}
 				for node, status := range test.members {
 					e.Registered[node] = status

@@ -93,7 +93,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	stops := buildErr != nil && (!o.KeepGoing || ctx.Err() != nil)
 	if !stops && o.Goal.Activates() {
 		if _, err := r.askVersions(ctx, prepared); err != nil {
-			stops, buildErr = true, err
+			stops, buildErr = true, errors.Join(buildErr, err)
 		}
 	}
 	if stops {
@@ -140,7 +140,9 @@ func (r *run) deploy(ctx context.Context, prepared *preparations) ([]rollout.Res
 	default:
 		err = dropKeyBackups(ctx, r, results)
 	}
-	err = errors.Join(err, cluster.UncordonReturned(ctx, r.nodes))
+	if r.Goal.Activates() {
+		err = errors.Join(err, cluster.UncordonReturned(ctx, r.nodes))
+	}
 	r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(r.nodes), Failed: err != nil, Text: formatCounts(results, r.Goal)})
 	return results, cluster, err
 }

@@ -26,14 +26,14 @@ func (r *run) askVersions(ctx context.Context, prepared *preparations) (map[stri
 // observeCluster observes the running cluster if this run may disturb it. Otherwise it returns a cluster that contains the engines
 // but no members.
 func (r *run) observeCluster(ctx context.Context, prepared *preparations) (rollout.Cluster, error) {
+	o := r.observer(r.hive, prepared.report, r.Drain)
 	if r.Engines == nil {
-		return rollout.NewCluster(nil, r.Drain, r.Send), nil
+		return rollout.NewCluster(nil, o), nil
 	}
 	if !prepared.hasDeployedMember(ctx) || !r.Goal.ActivatesNow() && !r.machines.AnyMachineDeferred() {
 		engines, err := r.Engines.Of(r.hive, r.Fleet)
-		return rollout.NewCluster(engines, r.Drain, r.Send), err
+		return rollout.NewCluster(engines, o), err
 	}
-	o := r.observer(r.hive, prepared.report, r.Drain)
 	o.Recreated = func(node string) bool { return prepared.wasRecreated(node, r.Store.State()) }
 	if o.MayStart = !r.preview; o.MayStart {
 		prepared.waitForPreviousRuns(ctx)

@@ -47,5 +47,5 @@ func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *mach
 	} else if err != nil {
 		d.Send.Warn("machines are removed, and other members may still list their nodes: %v", err)
 	}
-	return rollout.NewCluster(engines, o.Drain, d.Send).RemoveMembers(ctx, nodes, o.WithoutDrain)
+	return rollout.NewCluster(engines, d.observer(d.Machines.Hive, nil, o.Drain)).RemoveMembers(ctx, nodes, o.WithoutDrain)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -329,6 +330,27 @@ func TestRollBackToAnotherEngine(t *testing.T) {
 	w.wantCalls(t, "a", w.a, uncordonedAll...)
 	if got := w.runs(); got != "cp-1:a w-1:a w-2:a" || w.drainedNodes("a") != "" || w.drainedNodes("b") != "cp-1 w-1 w-2" {
 		t.Errorf("%s; drained by a: %s, by b: %s", got, w.drainedNodes("a"), w.drainedNodes("b"))
+	}
+}
+
+// If a node could not be uncordoned when it came back to its engine, the next run uncordons it, also a run that only sets the system
+// of the next boot and so does not observe the cluster.
+func TestUncordonedByNextRun(t *testing.T) {
+	t.Parallel()
+	w := newTwoEngines(t)
+	w.use("b", "cp", "w")
+	w.must(w.apply())
+	w.b.Registered = w.allReady()
+	w.use("a", "cp", "w")
+	w.a.Refuse = "uncordon"
+	if _, err := w.apply(); err == nil || w.drainedNodes("a") != "cp-1 w-1 w-2" {
+		t.Errorf("%v, drained %s", err, w.drainedNodes("a"))
+	}
+	w.a.Refuse = ""
+	boot := func(o *Options) { o.Goal = node.Boot }
+	w.must(w.apply(boot))
+	if w.drainedNodes("a") != "" || w.a.Registered["w-1"].Drained {
+		t.Errorf("drained: %s, %v", w.drainedNodes("a"), w.a.Registered)
 	}
 }
 

@@ -2,6 +2,7 @@ package stages
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -64,6 +65,18 @@ func TestRefusedVersion(t *testing.T) {
 			t.Errorf("keep going %v: the run did %q", keepGoing, did)
 		}
 	}
+
+	w.onNix = func(_ context.Context, c nixeval.Command) error {
+		if slices.Contains(c.Argv, "--realise") {
+			return errors.New("the builder is broken")
+		}
+		return nil
+	}
+	_, err := w.apply(func(o *Options) { o.KeepGoing = true })
+	if err == nil || !strings.Contains(err.Error(), "the builder is broken") || !strings.Contains(err.Error(), "1 is not 3") {
+		t.Errorf("a refused version and a failed build: %v", err)
+	}
+	w.onNix = nil
 
 	p.refuse, p.asked = nil, nil
 	w.must(w.apply())
