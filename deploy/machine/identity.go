@@ -35,7 +35,7 @@ const nodeFilePath = "/var/lib/nixbench/node.json"
 func (m *Manager) NodeDeployment(n nixeval.Node, recorded *state.Store) (nixeval.Deployment, error) {
 	d := m.Hive.Unit(n.Unit).Deployment
 	machine, cluster, err := recorded.MachineOf(n.Name)
-	if err != nil || d.Engine == nil || cluster == nil || cluster.Network.Mode.Ours() && machine.Image != nil && machine.Image.Hash != "" || !machine.Address.IsValid() {
+	if err != nil || d.Engine == nil || cluster == nil || cluster.Network.Mode.Ours() || !machine.Address.IsValid() {
 		return d, err
 	}
 	data, err := json.Marshal(nodeFile{Version: 1, Cluster: m.Hive.ClusterName(), Name: n.Name, Role: n.Role, Index: n.Index, Address: machine.Address})

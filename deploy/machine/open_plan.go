@@ -132,7 +132,7 @@ func findImagesToCompare(all []changes.Desired, inventories map[string]provider.
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {
 		for _, f := range inventories[name].Machines {
 			key := image.Key{Role: roles[f.Node], Kind: inventories[name].Kind}
-			if key.Role != "" && key.Kind != "" && !slices.Contains(out, key) {
+			if key.Role != "" && !slices.Contains(out, key) {
 				out = append(out, key)
 			}
 		}

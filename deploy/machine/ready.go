@@ -31,7 +31,7 @@ func (m *Task) discoverAddress(ctx context.Context, wasReady bool) error {
 	for {
 		all, err := d.Addresses(ctx, m.plan.Cluster, m.Change.Node)
 		if a := preferredAddress(all); a.IsValid() {
-			return m.recordAddress(ctx, a)
+			return m.recordAddress(a)
 		}
 		if wasReady && recorded.IsValid() && ctx.Err() == nil {
 			return nil
@@ -70,21 +70,14 @@ func preferredAddress(all []netip.Addr) netip.Addr {
 	return best
 }
 
-// recordAddress writes the address of the machine to the state, and the host key if nixbench has not made it.
-func (m *Task) recordAddress(ctx context.Context, a netip.Addr) error {
+// recordAddress writes the address of the machine to the state.
+func (m *Task) recordAddress(a netip.Addr) error {
 	now := m.Store.State().Machines[m.Change.Node]
-	next := now
-	next.Address = a
-	if h, ok := m.host().(provider.Identifier); ok {
-		var err error
-		if next.HostKey, err = h.HostKey(ctx, m.plan.Cluster, m.Change.Node); err != nil {
-			return wrapHypervisorError(err, m.Change.Hypervisor, "find the host key of "+m.Change.Node)
-		}
-	}
-	if next == now {
+	if now.Address == a {
 		return nil
 	}
-	return m.Store.Update(func(s *state.State) error { s.Machines[m.Change.Node] = next; return nil })
+	now.Address = a
+	return m.Store.Update(func(s *state.State) error { s.Machines[m.Change.Node] = now; return nil })
 }
 
 // waitForSystem waits until the machine accepts an SSH login with its pinned host key and its system has started. It

@@ -108,7 +108,7 @@ func countActions(counts map[changes.Action]int) string {
 		done   string
 	}{
 		{changes.Create, "created"}, {changes.Finish, "finished"}, {changes.Recreate, "recreated"},
-		{changes.Start, "started"}, {changes.Resume, "resumed"}, {changes.Restart, "restarted"}, {changes.Reconnect, "reconnected"}, {changes.Keep, "kept"},
+		{changes.Start, "started"}, {changes.Resume, "resumed"}, {changes.Restart, "restarted"}, {changes.Keep, "kept"},
 	} {
 		if n := counts[a.action]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, a.done))

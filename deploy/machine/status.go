@@ -2,12 +2,10 @@ package machine
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -44,10 +42,6 @@ func (m *Manager) Status(ctx context.Context, recorded *state.State) (map[string
 		for _, f := range o.inventories[name].Machines {
 			if s := out[f.Node]; s != nil {
 				s.State, s.Hypervisor = string(f.State), name
-			}
-			if f.Detached && out[f.Node] != nil {
-				m.Send.Send(event.Event{Kind: event.Message, Node: f.Node, Level: "warning",
-					Text: fmt.Sprintf("network %s was stopped or removed while %s ran, so it cannot be reached; nixbench apply connects it again", o.network.Name, f.Node)})
 			}
 		}
 	}

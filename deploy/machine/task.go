@@ -46,8 +46,8 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 	if !running || unready {
 		m.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Boot, Node: node, Text: m.Change.String()})
 	}
-	// These changes mean that another program has stopped the machine or its network, so warn the user.
-	if a := m.Change.Action; a == changes.Start || a == changes.Resume || a == changes.Reconnect {
+	// These changes mean that another program has stopped the machine, so warn the user.
+	if a := m.Change.Action; a == changes.Start || a == changes.Resume {
 		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: m.Change.String()})
 	}
 	begin := time.Now()

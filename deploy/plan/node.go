@@ -119,8 +119,6 @@ func decideAction(o Observation, options node.Options) (string, error) {
 		return WouldFirst, nil
 	case o.Machine == changes.Start, o.Machine == changes.Resume:
 		return NotRunning, nil
-	case o.Machine == changes.Reconnect:
-		return NotReachable, nil
 	case o.Err != nil && o.Machine == changes.Recreate: // recreating the machine may repair the node
 		return WouldFirst, nil
 	case o.Err != nil:

@@ -55,7 +55,6 @@ func TestDecide(t *testing.T) {
 		"only keys":                  {observation: observe("/old", func(o *Observation) { o.Built = false }), goal: node.UploadKeys, action: WouldSwitch, noop: true},
 		"create":                     {observation: observe("", func(o *Observation) { o.Machine = changes.Create }), action: WouldFirst, drains: true},
 		"start":                      {observation: observe("", func(o *Observation) { o.Machine = changes.Start }), action: NotRunning},
-		"reconnect":                  {observation: observe("", func(o *Observation) { o.Machine = changes.Reconnect }), action: NotReachable},
 		"restart":                    {observation: observe("/new", func(o *Observation) { o.Machine = changes.Restart }), action: WouldNothing, drains: true},
 		"recreate":                   {observation: observe("/new", func(o *Observation) { o.Machine = changes.Recreate }), action: WouldFirst, removes: true},
 		"recreate, down":             {observation: observe("", func(o *Observation) { o.Machine, o.Err = changes.Recreate, down }), action: WouldFirst, removes: true},

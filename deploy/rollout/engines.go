@@ -86,12 +86,6 @@ func VersionChanges(ctx context.Context, makers Engines, f *fleet.Fleet, hive *n
 	return all, errors.Join(errs...)
 }
 
-// IsVersionRefused reports whether err means that an engine refuses a version.
-func IsVersionRefused(err error) bool {
-	var e *engine.VersionError
-	return errors.As(err, &e)
-}
-
 // UnevaluableMembersError is returned if deployed nodes can no longer be evaluated, so that nixbench does not know their engine.
 // Without this error, nixbench would assume that no cluster runs on these nodes, and would change all of them at once.
 type UnevaluableMembersError struct {

@@ -277,12 +277,7 @@ func TestGoOverWithoutRecord(t *testing.T) {
 	w.use("b", "cp", "w")
 	w.must(w.apply())
 	w.wantCalls(t, "a", w.a)
-	var warned []string
-	for _, e := range w.events {
-		if e.Level == "warning" {
-			warned = append(warned, e.Text)
-		}
-	}
+	warned := w.warnings()
 	want := "w-1: it runs a and changes without a drain, because the state of this computer does not contain its role there"
 	if !slices.Contains(warned, want) || len(warned) != 3 {
 		t.Errorf("warnings: %q", warned)

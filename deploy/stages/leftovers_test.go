@@ -105,46 +105,6 @@ func TestApplyKeepsNetworkInUse(t *testing.T) {
 	w.checkEmpty()
 }
 
-// Machines whose network was stopped or removed are connected to it again by a restart, so the user is asked first.
-func TestNetworkStopped(t *testing.T) {
-	t.Parallel()
-	const why = "network net was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again by a restart"
-	for _, keep := range []bool{true, false} {
-		w := newWorld(t, map[string]int{"w": 2})
-		w.must(w.apply())
-		boot := w.h.Boot("demo-w-1")
-		w.h.StopNetwork("net", keep)
-		w.h.PowerOff("demo-w-2")
-		plan, err := w.preview()
-		if diff := cmp.Diff([]string{"w-1 unreachable, reconnect, " + why, "w-2 not running, start, it is off"}, plan); diff != "" || err != nil {
-			t.Error(diff, err)
-		}
-		w.decline = true
-		if _, err := w.apply(); err == nil || w.h.Boot("demo-w-1") != boot {
-			t.Errorf("declined: %v", err)
-		}
-		w.decline = false
-		results, err := w.apply()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
-			t.Error(diff)
-		}
-		if want := "reconnect w-1 on default: " + why; !slices.Contains(w.warnings(), want) || !slices.Contains(w.questions, want) {
-			t.Errorf("asked %q, warned of %q", w.questions, w.warnings())
-		}
-		if w.h.Boot("demo-w-1") == boot {
-			t.Error("w-1 was not restarted")
-		}
-		steps := len(w.h.Log())
-		w.must(w.apply())
-		if did := w.effects(steps); len(did) > 0 {
-			t.Errorf("second apply: %q", did)
-		}
-	}
-}
-
 // plan and apply refuse a machine that cannot be created before they create anything.
 func TestPreflight(t *testing.T) {
 	t.Parallel()

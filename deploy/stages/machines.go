@@ -213,9 +213,9 @@ type machinePreviews struct {
 	facts    string    // path of the file with the facts as they would be after apply; "": the evaluator uses its own facts file
 }
 
-// isDown reports whether the machine does not run, or is not connected to its network. a is the action that the machine needs.
+// isDown reports whether the machine does not run. a is the action that the machine needs.
 func isDown(a changes.Action) bool {
-	return slices.Contains([]changes.Action{changes.Create, changes.Finish, changes.Start, changes.Resume, changes.Reconnect}, a)
+	return slices.Contains([]changes.Action{changes.Create, changes.Finish, changes.Start, changes.Resume}, a)
 }
 
 // previewMachines returns what apply would do with machines, and sets r.actions. out.facts is a temporary file with the facts as

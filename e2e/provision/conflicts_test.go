@@ -1,7 +1,6 @@
 package provision
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -67,71 +66,6 @@ func TestInUse(t *testing.T) {
 	out, _ := b.run(0, "destroy")
 	b.says(out, "the remaining networks, images and keys of this cluster are removed")
 	b.want("left", b.listObjects("lxc"), before)
-}
-
-// If a user stops or removes the network of containers, apply asks whether to restart the containers, and
-// connects them again.
-func TestNetworkBehindContainers(t *testing.T) {
-	t.Parallel()
-	b := newContainers(t, 2)
-	uri := b.l.URI("lxc")
-	b.run(0, "apply")
-	boots := b.bootIDs()
-	for _, how := range []string{"net-destroy demo", "net-destroy demo; net-start demo", "net-destroy demo; net-undefine demo"} {
-		b.l.Virsh(t, "-c", uri, how)
-		_, stderr := b.run(6, "status")
-		b.says(stderr, "warning: network demo was stopped or removed while w-1 ran, so it cannot be reached; nixbench apply connects it again")
-		out, _ := b.run(0, "plan")
-		b.says(out, "w-1   unreachable", "reconnect: network demo was stopped or removed while the machine ran")
-		_, stderr = b.run(2, "apply")
-		b.says(stderr, "reconnect w-2 on default: network demo was stopped", "by a restart", "--yes")
-		_, stderr = b.run(0, "apply", "--yes")
-		b.want(how, results(stderr), []string{"w-1 unchanged", "w-2 unchanged"})
-		b.says(stderr, "2 reconnected")
-		_, stderr = b.run(0, "apply")
-		b.says(stderr, "2 kept")
-	}
-	now := b.bootIDs()
-	if now["w-1"] == boots["w-1"] {
-		t.Errorf("boots: %v, then %v", boots, now)
-	}
-	b.l.Virsh(t, "-c", uri, "net-undefine demo")
-	b.run(0, "apply")
-	if out := b.l.Virsh(t, "-c", uri, "net-list --persistent --name"); out != "demo" {
-		t.Errorf("the defined networks are %q, want demo", out)
-	}
-	if again := b.bootIDs(); again["w-1"] != now["w-1"] || again["w-2"] != now["w-2"] {
-		t.Errorf("boots: %v, then %v", now, again)
-	}
-	b.run(0, "destroy", "--yes")
-}
-
-// A virtual machine is connected to its network again by a restart.
-func TestNetworkBehindVirtualMachine(t *testing.T) {
-	t.Parallel()
-	if os.Getenv("NIXBENCH_E2E") == "" {
-		t.Skip("needs NIXBENCH_E2E=1")
-	}
-	emulate(t)
-	b := newBareHypervisor(t, fmt.Sprintf(`{ count = 1; vcpus = 1; memory = "512M"; disk = "4G"; image = "%s"; }`, lab.Image(t, "vm")))
-	uri := b.l.URI("qemu")
-	const patience = "--timeout=confirm=5m" // on a busy machine
-	b.run(0, "apply", patience)
-	boots := b.bootIDs()
-	for _, how := range []string{"net-destroy demo", "net-destroy demo; net-undefine demo"} {
-		b.l.Virsh(t, "-c", uri, how)
-		out, _ := b.run(0, "plan")
-		b.says(out, "reconnect: network demo was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again by a restart")
-		_, stderr := b.run(0, "apply", patience, "--yes")
-		b.want(how, results(stderr), []string{"w-1 unchanged"})
-		b.says(stderr, "1 reconnected")
-		if now := b.bootIDs(); now["w-1"] == "" || now["w-1"] == boots["w-1"] {
-			t.Errorf("boots: %v, then %v", boots, now)
-		}
-		_, stderr = b.run(0, "apply", patience)
-		b.says(stderr, "1 kept")
-	}
-	b.run(0, "destroy", "--yes")
 }
 
 // plan reports machines and networks that cannot be created, and apply refuses them before it creates

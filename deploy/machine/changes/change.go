@@ -32,15 +32,14 @@ type Change struct {
 type Action string
 
 const (
-	Create    Action = "create"
-	Keep      Action = "keep"
-	Start     Action = "start"     // the machine is off or has crashed
-	Resume    Action = "resume"    // the machine is paused
-	Finish    Action = "finish"    // complete the machine: an earlier run was interrupted while it created the machine
-	Restart   Action = "restart"   // the machine's definition differs from the hive
-	Reconnect Action = "reconnect" // the machine's interface is on no bridge; a restart connects it to the network again
-	Recreate  Action = "recreate"  // recreating was requested, and the image differs
-	Remove    Action = "remove"    // the hive no longer contains the node
+	Create   Action = "create"
+	Keep     Action = "keep"
+	Start    Action = "start"    // the machine is off or has crashed
+	Resume   Action = "resume"   // the machine is paused
+	Finish   Action = "finish"   // complete the machine: an earlier run was interrupted while it created the machine
+	Restart  Action = "restart"  // the machine's definition differs from the hive
+	Recreate Action = "recreate" // recreating was requested, and the image differs
+	Remove   Action = "remove"   // the hive no longer contains the node
 )
 
 // ImageKey returns the key of the image from which the change creates the machine's disk.
@@ -52,12 +51,12 @@ func (c Change) Creates() bool {
 }
 
 // NeedsImage reports whether executing the change creates the machine's disk from an image.
-func (c Change) NeedsImage() bool { return c.Creates() && c.Kind != "" }
+func (c Change) NeedsImage() bool { return c.Creates() }
 
 // Disturbs reports whether the change stops a running machine, or replaces a machine whose disk was lost. The user has
 // to confirm such a change.
 func (c Change) Disturbs() bool {
-	return c.Action == Remove || c.Action == Restart || c.Action == Recreate || c.Action == Reconnect || c.Lost
+	return c.Action == Remove || c.Action == Restart || c.Action == Recreate || c.Lost
 }
 
 // Spec returns the desired state of the machine. If the change creates the machine, its disk is created from
@@ -121,9 +120,6 @@ func decideChange(w Desired, place Place, f locatedMachine, kind provider.Kind, 
 		if f.State == provider.Off || f.State == provider.Crashed { // the guest does not run, so the change does not stop it
 			c.Action = Start
 		}
-	case f.Detached:
-		c.Action = Reconnect
-		c.Why = fmt.Sprintf("network %s was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again by a restart", o.Network.Name)
 	case f.State == provider.Off:
 		c.Action, c.Why = Start, "it is off"
 	case f.State == provider.Crashed:

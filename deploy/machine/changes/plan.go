@@ -71,9 +71,7 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 	macs := assignMACs(desired, o.Cluster.Name, recorded)
 	var addrs map[string]netip.Addr
 	if o.Network.Mode.Ours() {
-		onNetwork := maps.Clone(existing)
-		maps.DeleteFunc(onNetwork, func(_ string, f locatedMachine) bool { return inventories[f.hypervisor].Kind == "" })
-		if addrs, err = allocateAddresses(desired, o, inventories, macs, recorded, onNetwork); err != nil {
+		if addrs, err = allocateAddresses(desired, o, inventories, macs, recorded, existing); err != nil {
 			return p, err
 		}
 	}
@@ -106,7 +104,6 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 	if err != nil {
 		return p, err
 	}
-	p.clearForeignAddresses(inventories)
 	if o.Selected == nil {
 		p.Changes = append(p.Changes, findRemovals(desired, existing, o.Recorded)...)
 	}
@@ -139,20 +136,6 @@ func (p *Plan) setPlaces(where map[string]string, inventories map[string]provide
 		}
 	}
 	return nil
-}
-
-// clearForeignAddresses removes the addresses of machines that nixbench does not create: these are not on the network of the cluster.
-func (p *Plan) clearForeignAddresses(inventories map[string]provider.Inventory) {
-	for i, place := range p.Places {
-		if s, known := inventories[place.Hypervisor]; known && s.Kind == "" {
-			p.Places[i].Address = netip.Addr{}
-		}
-	}
-	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Kind == "" {
-			c.Address, c.spec.Address = netip.Addr{}, netip.Addr{}
-		}
-	}
 }
 
 // AssignsAddresses reports whether nixbench assigns the addresses of all machines, so that they are known before the machines start.
@@ -245,7 +228,7 @@ func (p Plan) ChangeOf(node string) (Change, bool) {
 	return Change{}, false
 }
 
-// findUnpreparedHosts returns the hypervisors with machines of the plan on which the managed network is missing, inactive or undefined,
+// findUnpreparedHosts returns the hypervisors with machines of the plan on which the managed network is missing or inactive,
 // or lacks a reservation of the plan. It ignores additional reservations, since they may belong to machines that will be removed.
 func (p Plan) findUnpreparedHosts(inventories map[string]provider.Inventory) []string {
 	var out []string
@@ -256,7 +239,7 @@ func (p Plan) findUnpreparedHosts(inventories map[string]provider.Inventory) []s
 				return !slices.ContainsFunc(net.Reservations, func(h provider.Reservation) bool { return h.MAC == r.MAC && h.Address == r.Address })
 			})
 		}
-		if p.Network.Mode.Ours() && inventories[name].Kind != "" && p.usesHypervisor(name) && (net == nil || !net.Active || net.Transient || lacksReservation()) {
+		if p.Network.Mode.Ours() && p.usesHypervisor(name) && (net == nil || !net.Active || lacksReservation()) {
 			out = append(out, name)
 		}
 	}

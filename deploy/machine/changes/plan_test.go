@@ -59,18 +59,6 @@ func recorded(at string, found ...provider.Actual) map[string]state.Machine {
 	return out
 }
 
-// ofVMs returns the inventories with the kind VM if an inventory has no kind.
-func ofVMs(inventories map[string]provider.Inventory) map[string]provider.Inventory {
-	out := map[string]provider.Inventory{}
-	for name, s := range inventories {
-		if s.Kind == "" {
-			s.Kind = provider.VM
-		}
-		out[name] = s
-	}
-	return out
-}
-
 // created marks the machines as completely created.
 func created(all map[string]state.Machine) map[string]state.Machine {
 	for node, k := range all {
@@ -190,7 +178,7 @@ func TestMake(t *testing.T) {
 			inventories: map[string]provider.Inventory{"a": {Machines: []provider.Actual{one}, Network: ready}},
 			known:       recorded("a", one),
 			options: func(o *Options) {
-				o.Images = map[image.Key]provider.Image{{Role: "w", Kind: provider.VM}: {Hash: "new"}}
+				o.Images = map[image.Key]provider.Image{{Role: "w"}: {Hash: "new"}}
 			},
 			want: []string{"keep w-1 on a 10.0.0.2"},
 		},
@@ -199,7 +187,7 @@ func TestMake(t *testing.T) {
 			inventories: map[string]provider.Inventory{"a": {Machines: []provider.Actual{one}, Network: ready}},
 			known:       recorded("a", one),
 			options: func(o *Options) {
-				o.Recreate, o.Images = true, map[image.Key]provider.Image{{Role: "w", Kind: provider.VM}: {Hash: "new"}}
+				o.Recreate, o.Images = true, map[image.Key]provider.Image{{Role: "w"}: {Hash: "new"}}
 			},
 			want: []string{"recreate w-1 on a 10.0.0.2: image old → new"},
 		},
@@ -230,7 +218,7 @@ func TestMake(t *testing.T) {
 			inventories: map[string]provider.Inventory{"a": {Machines: []provider.Actual{one}, Network: ready}, "b": {FreeMemory: gib}},
 			known:       recorded("a", one),
 			options: func(o *Options) {
-				o.Recreate, o.Images = true, map[image.Key]provider.Image{{Role: "w", Kind: provider.VM}: {Hash: "new"}}
+				o.Recreate, o.Images = true, map[image.Key]provider.Image{{Role: "w"}: {Hash: "new"}}
 			},
 			want: []string{"recreate w-1 on a 10.0.0.2: image old → new"},
 		},
@@ -268,7 +256,7 @@ func TestMake(t *testing.T) {
 			if test.options != nil {
 				test.options(&o)
 			}
-			p, err := Make(test.desired, ofVMs(test.inventories), o)
+			p, err := Make(test.desired, test.inventories, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -368,7 +356,7 @@ func TestMakeRefuses(t *testing.T) {
 			if test.cidr == "" {
 				test.cidr = "10.0.0.0/24"
 			}
-			_, err := Make(test.desired, ofVMs(test.inventories), Options{Cluster: provider.Cluster{Name: "c"}, Network: someNetwork(test.cidr), Recorded: test.known, Closed: map[string]bool{test.closed: true}})
+			_, err := Make(test.desired, test.inventories, Options{Cluster: provider.Cluster{Name: "c"}, Network: someNetwork(test.cidr), Recorded: test.known, Closed: map[string]bool{test.closed: true}})
 			var bad *PlanError
 			if !errors.As(err, &bad) || !strings.HasPrefix(bad.Text, test.want) || bad.Fix == "" {
 				t.Errorf("got %v, want %s", err, test.want)
@@ -377,29 +365,10 @@ func TestMakeRefuses(t *testing.T) {
 	}
 }
 
-// A hypervisor without a kind has existing hosts: they need no image, and no address or reservation of the cluster's network.
-func TestExistingHosts(t *testing.T) {
-	w := desired("w", 3)
-	old := observedAs(w[0], "192.168.1.5")
-	p, err := Make(w, map[string]provider.Inventory{"a": {FreeMemory: 8 * gib, Machines: []provider.Actual{old}}, "b": {Kind: provider.VM, FreeMemory: gib}},
-		Options{Cluster: provider.Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Recorded: recorded("a", old)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, c := range p.Changes {
-		got = append(got, fmt.Sprintf("%s %s on %s %s image %t", c.Action, c.Node, c.Hypervisor, c.Address, c.NeedsImage()))
-	}
-	want := []string{"keep w-1 on a invalid IP image false", "create w-2 on b 10.0.0.3 image true", "create w-3 on a invalid IP image false"}
-	if diff := cmp.Diff(want, got); diff != "" || p.AssignsAddresses() || len(p.Reservations()) != 1 || !slices.Equal(p.UnpreparedHosts, []string{"b"}) {
-		t.Errorf("%s; reservations %v, unprepared %v", diff, p.Reservations(), p.UnpreparedHosts)
-	}
-}
-
 func TestDisturbs(t *testing.T) {
-	for _, a := range []Action{Create, Keep, Start, Resume, Finish, Restart, Reconnect, Recreate, Remove} {
+	for _, a := range []Action{Create, Keep, Start, Resume, Finish, Restart, Recreate, Remove} {
 		for _, kind := range []provider.Kind{provider.VM, provider.Container} {
-			want := a == Restart || a == Recreate || a == Remove || a == Reconnect
+			want := a == Restart || a == Recreate || a == Remove
 			if got := (Change{Action: a, Kind: kind}).Disturbs(); got != want {
 				t.Errorf("%s a %s: %t, want %t", a, kind, got, want)
 			}
@@ -478,7 +447,7 @@ func TestRenamedHypervisor(t *testing.T) {
 func TestReservations(t *testing.T) {
 	all := desired("w", 3)
 	one, two, three := observedAs(all[0], "10.0.0.2"), observedAs(all[1], "10.0.0.3"), observedAs(all[2], "10.0.0.4")
-	p, err := Make(all[:2], ofVMs(map[string]provider.Inventory{"a": {Machines: []provider.Actual{one, three}}, "b": {Machines: []provider.Actual{two}}}),
+	p, err := Make(all[:2], map[string]provider.Inventory{"a": {Machines: []provider.Actual{one, three}}, "b": {Machines: []provider.Actual{two}}},
 		Options{Cluster: provider.Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24")})
 	if err != nil {
 		t.Fatal(err)

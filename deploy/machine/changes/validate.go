@@ -53,7 +53,7 @@ func validateDistinctHosts(inventories map[string]provider.Inventory) error {
 func validateNetworkOwner(inventories map[string]provider.Inventory, o Options) error {
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {
 		net := inventories[name].Network
-		if o.Network.Mode == provider.Existing && inventories[name].Kind != "" && (net == nil || !net.Active) {
+		if o.Network.Mode == provider.Existing && (net == nil || !net.Active) {
 			return &PlanError{
 				Text: fmt.Sprintf("hypervisor %s: there is no network %s, or it is not active", name, o.Network.Name),
 				Fix:  `define and start it, or set cluster.network.mode to "nat"`,

@@ -83,7 +83,7 @@ func (h *Hypervisor) machines(c provider.Cluster) []provider.Actual {
 		}
 		f := provider.Actual{
 			Node: d.spec.Node, Role: d.spec.Role, MAC: d.spec.MAC, VCPUs: d.spec.VCPUs, Memory: d.spec.Memory,
-			Image: d.image, State: d.state(), Definition: d.spec.Definition(), Detached: d.boot != 0 && d.detached,
+			Image: d.image, State: d.state(), Definition: d.spec.Definition(),
 		}
 		if !found[f.Node].HasDisk {
 			f.State = provider.Incomplete
@@ -148,7 +148,7 @@ func (h *Hypervisor) makeNetwork(c provider.Cluster, want provider.Network) erro
 		there = &network{cluster: c.ID}
 		h.networks[want.Name] = there
 	}
-	there.Active, there.Transient, there.CIDR = true, false, want.CIDR
+	there.Active, there.CIDR = true, want.CIDR
 	return nil
 }
 
@@ -156,14 +156,14 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provide
 	step := func(name string) Step { return Step{Op: "ensure", Node: s.Node, Name: name} }
 	machine, k := c.MachineName(s.Node), partsKey(c, s.Node)
 	var d *domain
-	var prepared, hasSeed, hasDisk, restart, lost bool
+	var prepared, hasSeed, hasDisk, restart bool
 	var image string
 	h.do(func() {
 		d, prepared = h.domains[machine], h.images[s.Image.Hash] != nil
 		_, hasSeed = h.parts[k]["seed"]
 		image, hasDisk = h.parts[k]["disk"]
 		if d != nil {
-			restart, lost = d.spec.Definition() != s.Definition(), d.boot != 0 && d.detached
+			restart = d.spec.Definition() != s.Definition()
 		}
 	})
 	missing := !hasDisk
@@ -188,7 +188,7 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provide
 	}{
 		{"seed", !hasSeed, func() { h.putPart(k, "seed", "") }},
 		{"disk", !hasDisk, func() { h.putPart(k, "disk", image) }},
-		{"stop", restart || lost, func() { d.stop() }},
+		{"stop", restart, func() { d.stop() }},
 		{"define", d == nil || restart || missing, func() {
 			if d == nil {
 				d = &domain{cluster: c}

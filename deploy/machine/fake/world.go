@@ -33,8 +33,7 @@ type domain struct {
 	spec      provider.Spec
 	image     string
 	network   string
-	detached  bool // its network was stopped or removed while the domain ran
-	boot      int  // number of the last start; 0: the domain is off
+	boot      int // number of the last start; 0: the domain is off
 	console   string
 	heldState provider.State // paused or crashed; empty otherwise
 }
@@ -146,13 +145,9 @@ func (w *World) RemoveDisk(c provider.Cluster, node string) {
 	w.do(func() { delete(w.parts[partsKey(c, node)], "disk") })
 }
 
-// StopNetwork stops a network and, unless keep is set, removes its definition. Running machines are then
-// detached from the network.
+// StopNetwork stops a network and, unless keep is set, removes its definition.
 func (w *World) StopNetwork(name string, keep bool) {
 	w.do(func() {
-		for _, d := range w.domains {
-			d.detached = d.detached || d.network == name && d.boot != 0
-		}
 		if n := w.networks[name]; n != nil && keep {
 			n.Active = false
 		} else {
@@ -160,9 +155,6 @@ func (w *World) StopNetwork(name string, keep bool) {
 		}
 	})
 }
-
-// UndefineNetwork removes the definition of a network. The network remains active.
-func (w *World) UndefineNetwork(name string) { w.do(func() { w.networks[name].Transient = true }) }
 
 // AddLease adds a DHCP lease to a network.
 func (w *World) AddLease(name string, l provider.Lease) {
@@ -206,7 +198,7 @@ func (w *World) Spec(name string) (spec provider.Spec, ok bool) {
 	return spec, ok
 }
 
-func (d *domain) stop() { d.boot, d.heldState, d.detached = 0, "", false }
+func (d *domain) stop() { d.boot, d.heldState = 0, "" }
 
 // isOwnedBy reports whether the provider created the domain for the cluster.
 func (d *domain) isOwnedBy(c provider.Cluster) bool { return d.cluster.ID == c.ID }

@@ -3,7 +3,6 @@ package libvirt
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -271,39 +270,4 @@ func (d *domain) undefine() error {
 		return err
 	}
 	return nil
-}
-
-// isDetached reports whether the network of a running domain was stopped or removed after the domain had
-// been connected. When a network stops, libvirt removes the network's bridge and ports; when the network
-// starts again, the new bridge has no interfaces. libvirt does not remove a bridge that it did not create.
-func (d *domain) isDetached(nets []*network) (bool, error) {
-	if d.Network == "" {
-		return false, nil
-	}
-	i := slices.IndexFunc(nets, func(n *network) bool { return n.Name == d.Network })
-	if i < 0 {
-		return true, nil
-	}
-	n := nets[i]
-	if !n.OwnsBridge() || !n.active || d.host.test { // the test driver has no ports
-		return n.OwnsBridge() && !n.active, nil
-	}
-	err := n.readPorts()
-	return err == nil && !slices.ContainsFunc(n.ports, func(p domainxml.Port) bool { return p.OwnerUUID == d.UUID }), err
-}
-
-// shutDownIfDetached shuts down a running domain that is detached from its network. The caller starts it again, which connects it.
-func (d *domain) shutDownIfDetached() error {
-	state, err := stateOf(d.d)
-	if err != nil || state != provider.Running && state != provider.Paused {
-		return err
-	}
-	nets, err := d.listNetworks()
-	if err != nil {
-		return err
-	}
-	if lost, err := d.isDetached(nets); err != nil || !lost {
-		return err
-	}
-	return d.shutDownOrDestroy()
 }

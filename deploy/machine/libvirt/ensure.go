@@ -60,8 +60,6 @@ func (s *session) ensureMachine(c provider.Cluster, net provider.Network, spec p
 		if d, err = s.defineDomain(m); err != nil {
 			return s.h.wrapError(spec.Node, "define", err, "")
 		}
-	} else if err := d.shutDownIfDetached(); err != nil {
-		return s.h.wrapError(spec.Node, "reconnect it to its network", err, "")
 	}
 	return d.startOrResume(spec.Node)
 }

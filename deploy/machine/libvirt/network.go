@@ -17,11 +17,7 @@ type network struct {
 	*session
 	n *libvirt.Network
 	domainxml.NetworkInfo
-	active    bool
-	transient bool // the network is active but not defined
-
-	portsRead bool             // whether ports is set
-	ports     []domainxml.Port // interfaces connected to the network
+	active bool
 }
 
 func (s *session) describeNetwork(n *libvirt.Network) (*network, error) {
@@ -34,11 +30,7 @@ func (s *session) describeNetwork(n *libvirt.Network) (*network, error) {
 	if found.NetworkInfo, err = domainxml.ParseNetwork(text); err != nil {
 		return nil, err
 	}
-	if found.active, err = n.IsActive(); err != nil {
-		return nil, err
-	}
-	persistent, err := n.IsPersistent()
-	found.transient = found.active && !persistent
+	found.active, err = n.IsActive()
 	return found, err
 }
 
@@ -100,19 +92,13 @@ func (s *session) prepareNetwork(c provider.Cluster, want provider.Network, rese
 		}
 		return s.createNetwork(c, want, reservations)
 	}
-	return there.prepare(c, want, reservations)
+	return there.prepare(reservations)
 }
 
-// prepare starts a network of the cluster if it is off, defines an active network without a definition again, and
-// updates the reservations.
-func (n *network) prepare(c provider.Cluster, want provider.Network, reservations []provider.Reservation) error {
+// prepare starts a network of the cluster if it is off, and updates the reservations.
+func (n *network) prepare(reservations []provider.Reservation) error {
 	if !n.active {
 		if err := n.change("start the network", n.n.Create); err != nil {
-			return err
-		}
-	}
-	if n.transient {
-		if _, err := n.defineNetwork(c, want, n.Reservations); err != nil {
 			return err
 		}
 	}
@@ -241,10 +227,11 @@ func (n *network) listUsers(c provider.Cluster, removed func(node string) bool) 
 	if !n.active {
 		return users, nil
 	}
-	if err := n.readPorts(); err != nil {
+	ports, err := n.listPorts()
+	if err != nil {
 		return nil, err
 	}
-	for _, p := range n.ports {
+	for _, p := range ports {
 		node, named := strings.CutPrefix(p.Owner, c.MachineName(""))
 		stale := named && removed != nil && removed(node) && p.OwnerUUID == domainxml.DomainUUID(c, node)
 		if !known[p.OwnerUUID] && !stale {
@@ -254,15 +241,16 @@ func (n *network) listUsers(c provider.Cluster, removed func(node string) bool) 
 	return users, nil
 }
 
-// readPorts reads the ports of an active network at the first call; later calls do nothing.
-func (n *network) readPorts() error {
-	if n.portsRead || n.host.test {
-		return nil
+// listPorts returns the ports of an active network, which are the interfaces connected to it.
+func (n *network) listPorts() ([]domainxml.Port, error) {
+	if n.host.test {
+		return nil, nil
 	}
 	all, err := n.n.ListAllPorts(0)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var ports []domainxml.Port
 	for i := range all {
 		n.freeAtEnd(&all[i])
 		text, err := all[i].GetXMLDesc(0)
@@ -271,10 +259,9 @@ func (n *network) readPorts() error {
 		}
 		p, err := domainxml.ParsePort(text)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		n.ports = append(n.ports, p)
+		ports = append(ports, p)
 	}
-	n.portsRead = true
-	return nil
+	return ports, nil
 }

@@ -90,56 +90,22 @@ func testSameName(b *suite) {
 	b.wantState("n1", provider.Running)
 }
 
-// testNetworkStopped stops the network of a machine and, unless keep is set, removes the network. It tests that the
-// machine is then detached from the network until the next Ensure.
+// testNetworkStopped stops the network of a machine and, unless keep is set, removes the network. It tests that Prepare makes the
+// network active again.
 func testNetworkStopped(b *suite, keep bool) {
 	s := b.start("n1")
-	boot, objects := b.boot("n1"), b.objects()
-	if b.machine("n1").Detached {
-		b.Fatal("it is detached from the start")
-	}
+	objects := b.objects()
 	b.host.StopNetwork(b.net.Name, keep)
-	if f := b.machine("n1"); f.State != provider.Running || !f.Detached {
-		b.Errorf("without its network: %+v", f)
+	if n := b.survey().Network; n != nil && n.Active {
+		b.Errorf("stopped: %+v", n)
 	}
 	b.prepare(s)
-	if !b.Lacks.Ports && !b.machine("n1").Detached {
-		b.Error("the network is active again, and the machine is not reported as detached")
+	if n := b.survey().Network; n == nil || !n.Active || !n.Ours {
+		b.Errorf("prepared: %+v", n)
 	}
 	b.ensure(s)
-	if f := b.machine("n1"); f.State != provider.Running || f.Detached {
-		b.Errorf("after it was connected again: %+v", f)
-	}
-	now := b.boot("n1")
-	if !b.Lacks.Ports && now == boot {
-		b.Error("it was not restarted")
-	}
+	b.wantState("n1", provider.Running)
 	b.wantUnchanged(objects)
-	b.ensure(s)
-	b.wantBoot("n1", now)
-}
-
-// testNetworkUndefined tests that Prepare redefines an active network without a definition, and that machines on the
-// network keep running.
-func testNetworkUndefined(b *suite) {
-	if b.Lacks.Transient {
-		b.Skip("a network of this hypervisor does not outlive its definition")
-	}
-	one := b.start("n1")
-	boot := b.boot("n1")
-	b.host.UndefineNetwork(b.net.Name)
-	if n := b.survey().Network; n == nil || !n.Active || !n.Transient || !n.Ours {
-		b.Errorf("undefined: %+v", n)
-	}
-	b.prepare(one, b.spec("n2"))
-	if n := b.survey().Network; n == nil || !n.Active || n.Transient || len(n.Reservations) != 2 {
-		b.Errorf("defined again: %+v", n)
-	}
-	b.ensure(one)
-	b.wantBoot("n1", boot)
-	if b.machine("n1").Detached {
-		b.Error("it was detached")
-	}
 }
 
 // testGuestOnNetwork tests that Clean keeps and reports a network that a foreign machine uses, until that machine is
@@ -177,9 +143,6 @@ func testStalePort(b *suite) {
 	before := b.objects()
 	b.start("n1")
 	host.AddStalePort(b.net.Name, b.cluster, "n1")
-	if b.machine("n1").Detached {
-		b.Error("an additional port makes the machine detached")
-	}
 	b.remove("n1")
 	if left := b.clean("n1"); len(left) != 1 {
 		b.Errorf("left while another driver has the machine: %q", left)

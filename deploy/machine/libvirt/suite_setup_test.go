@@ -31,7 +31,6 @@ type Setup struct {
 type Lacks struct {
 	Reservations bool // it cannot change the reservations of a network
 	Ports        bool // it cannot list the ports of a network
-	Transient    bool // it cannot have an active network without a definition
 }
 
 // Host is a provider, with functions that observe and change its hypervisor without the provider.
@@ -54,10 +53,8 @@ type Host interface {
 	CopyMachine(name, as string)
 	RemoveDomain(name string)
 	RemoveDisk(c provider.Cluster, node string)
-	// StopNetwork stops a network and, unless keep is set, removes its definition. UndefineNetwork removes
-	// the definition of a network that continues to run.
+	// StopNetwork stops a network and, unless keep is set, removes its definition.
 	StopNetwork(name string, keep bool)
-	UndefineNetwork(name string)
 	// PowerOff stops a domain without a shutdown of the guest. Pause pauses a domain until the domain is resumed.
 	PowerOff(name string)
 	Pause(name string)

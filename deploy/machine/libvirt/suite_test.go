@@ -45,7 +45,6 @@ func testContract(t *testing.T, s Setup) {
 		{"CleanRenamed", testCleanRenamed},
 		{"NetworkStopped", func(b *suite) { testNetworkStopped(b, true) }},
 		{"NetworkRemoved", func(b *suite) { testNetworkStopped(b, false) }},
-		{"NetworkUndefined", testNetworkUndefined},
 		{"GuestOnNetwork", testGuestOnNetwork},
 		{"StalePort", testStalePort},
 		{"Copy", testCopiedMachine},

@@ -54,9 +54,6 @@ func (s *session) readInventory(c provider.Cluster, net provider.Network) (provi
 			Image: d.Mark.Image, State: state, Definition: d.Mark.Definition,
 		}
 		if state == provider.Running || state == provider.Paused {
-			if f.Detached, err = d.isDetached(nets); err != nil && !isNotFound(err) {
-				return inventory, err
-			}
 			f.Process = d.process()
 		}
 		// A machine that is off and has no root disk is incomplete. A machine that runs still has its root disk open, even
@@ -91,7 +88,7 @@ func surveyNetworks(all []*network, c provider.Cluster, want provider.Network, i
 		if n.Name != want.Name || want.Mode == provider.Bridge {
 			continue
 		}
-		inventory.Network = &provider.ActualNetwork{Ours: n.BelongsTo(c), Active: n.active, Transient: n.transient, Reservations: n.Reservations}
+		inventory.Network = &provider.ActualNetwork{Ours: n.BelongsTo(c), Active: n.active, Reservations: n.Reservations}
 		if !n.BelongsTo(c) {
 			if n.Mark != nil {
 				inventory.Network.Owner = fmt.Sprintf("cluster %s (%s)", n.Mark.Cluster, n.Mark.ID)

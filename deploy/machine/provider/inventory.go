@@ -6,7 +6,7 @@ import (
 
 // Inventory is the observed state of one hypervisor.
 type Inventory struct {
-	Kind       Kind           // empty: nixbench creates no machines here, but takes existing hosts, which have an address and a host key of their own
+	Kind       Kind
 	Host       string         // identifies the host; two hypervisors with the same value are on the same host; empty: unknown
 	Emulated   bool           // virtual machines run without KVM, many times slower
 	FreeMemory uint64         // bytes available to new machines
@@ -43,9 +43,6 @@ type Actual struct {
 	// Definition is the digest of the spec that the machine was defined from, see Spec.Definition. If it
 	// differs from the digest of the desired state, the machine has to be restarted. It is empty if the provider does not define machines.
 	Definition string
-	// Detached means that the machine runs, but its interface is connected to no bridge. The reason is that the network
-	// is not active, or was stopped and started again while the machine ran.
-	Detached bool
 }
 
 // Range is the address range of a network of the hypervisor.
@@ -71,7 +68,6 @@ type ActualNetwork struct {
 	Ours         bool   // nixbench created the network for this cluster
 	Owner        string // the other cluster for which nixbench created the network; empty: none
 	Active       bool
-	Transient    bool // the network is active but not defined: it is removed when it stops
 	CIDR         netip.Prefix
 	Reservations []Reservation // all reservations; Node is set only in reservations of this cluster
 	Leases       []Lease

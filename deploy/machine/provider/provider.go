@@ -20,8 +20,7 @@ type Provider interface {
 	// this cluster that g does not contain.
 	Prepare(ctx context.Context, c Cluster, g HostSetup) error
 	// Ensure creates the machine, or changes it to its desired state, and starts it. An existing machine keeps its disk. If the
-	// definition of the machine differs from s, the machine is shut down and started again. A machine that is detached from its network
-	// is restarted, too. Unless s.NewDisks is set, the disks of the machine must
+	// definition of the machine differs from s, the machine is shut down and started again. Unless s.NewDisks is set, the disks of the machine must
 	// exist. If only the domain is missing, it is defined again with the existing disks.
 	Ensure(ctx context.Context, c Cluster, net Network, s Spec) error
 	// Remove stops the machine and removes its domain, disks and identity. Its reservation remains until the next Prepare, or until
@@ -33,12 +32,6 @@ type Provider interface {
 // or from the guest agent. Addresses returns an empty list and no error while no address is known.
 type Discoverer interface {
 	Addresses(ctx context.Context, c Cluster, node string) ([]netip.Addr, error)
-}
-
-// Identifier is implemented by providers whose machines do not get their host key from nixbench. HostKey returns the public host key of a
-// machine, in the format of known_hosts.
-type Identifier interface {
-	HostKey(ctx context.Context, c Cluster, node string) (string, error)
 }
 
 // Console is implemented by providers whose machines have a console.
