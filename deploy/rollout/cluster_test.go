@@ -3,7 +3,6 @@ package rollout
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -62,38 +61,6 @@ func TestRemoveStaleMember(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"remove cp-2"}, e.Calls); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// certified is an engine whose members have certificates.
-type certified struct {
-	*enginetest.Fake
-	ends time.Time
-}
-
-func (c certified) Certificates(context.Context, string) ([]engine.Certificate, error) {
-	return []engine.Certificate{{Ends: c.ends}, {Ends: c.ends.AddDate(-1, 0, 0)}}, nil
-}
-
-// A removal reports until when copies of the member's certificates are valid.
-func TestRemoveMembersWithCertificates(t *testing.T) {
-	fake := &enginetest.Fake{Registered: map[string]engine.Status{"w-1": {Ready: true}, "w-2": {}}}
-	for e, want := range map[engine.Engine][]string{
-		certified{fake, time.Date(2030, 5, 1, 0, 0, 0, 0, time.UTC)}: {"w-1: removed; copies of its certificates cannot be revoked, and are valid until 2030-05-01", "w-2: removed; copies of its certificates cannot be revoked, and are valid until they expire"},
-		&enginetest.Fake{Registered: maps.Clone(fake.Registered)}:    nil,
-	} {
-		var got []string
-		send := func(e event.Event) {
-			if e.Kind == event.Message {
-				got = append(got, e.Node+": "+e.Text)
-			}
-		}
-		if err := NewCluster([]engine.Engine{e}, Observer{Send: send}).RemoveMembers(t.Context(), []string{"w-1", "w-2"}, true); err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
 	}
 }
 

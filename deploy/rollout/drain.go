@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -180,32 +179,10 @@ func (cluster Cluster) removeFrom(ctx context.Context, e engine.Engine, nodes []
 		return nil
 	}
 	for _, node := range remove {
-		remaining := describeCertificates(ctx, e, node, members[node])
 		if err := cluster.runMemberStep(ctx, e, node, "is removed from the cluster", func(ctx context.Context) error { return remover.RemoveMember(ctx, node) }); err != nil {
 			return err
 		}
 		delete(cluster.drained, node)
-		if remaining != "" {
-			cluster.send.NoteOn(node, "%s", remaining)
-		}
 	}
 	return nil
-}
-
-// describeCertificates returns a text about the certificates of a removed member: copies of them stay valid until they expire,
-// since no engine can revoke a certificate. It returns an empty string if the engine uses no certificates. It does not ask a
-// member that is not ready, because its node may be down.
-func describeCertificates(ctx context.Context, e engine.Engine, node string, status engine.Status) string {
-	certified, ok := e.(engine.Certified)
-	if !ok {
-		return ""
-	}
-	until := "they expire"
-	if status.Ready {
-		if all, err := certified.Certificates(ctx, node); err == nil && len(all) > 0 {
-			last := slices.MaxFunc(all, func(a, b engine.Certificate) int { return a.Ends.Compare(b.Ends) })
-			until = last.Ends.Format(time.DateOnly)
-		}
-	}
-	return "removed; copies of its certificates cannot be revoked, and are valid until " + until
 }
