@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,15 +125,6 @@ func survey(ctx context.Context, s *Session) error {
 		return failure.WithHint(fmt.Errorf("facts: %w", err), "remove the file; nixbench apply writes a new one")
 	}
 	return nil
-}
-
-// warnIfRenamed sends a warning if the hive's cluster has no machines, but a cluster with another name, which was made from the
-// same hive earlier, still has machines.
-func warnIfRenamed(s *Session) {
-	for _, other := range runs.FormerNames(s.Dir, s.Eval.Source.String()) {
-		event.Sink(s.Send).Warn("the cluster %s has no machines, and %s is the state of another cluster of this hive that has; if meta.name was changed, set it to %q again to use or destroy that cluster's machines: nixbench apply does not rename them",
-			s.Hive.ClusterName(), other, filepath.Base(string(other)))
-	}
 }
 
 // Send sends an event to the sink of the request, and records it if a run is recorded.

@@ -45,9 +45,6 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 	err := s.withRecord(ctx, func(d *stages.Deployer) (err error) {
 		before := d.Store.State()
 		d.Copier.Substitute = !o.NoSubstitute
-		if before.Cluster == nil && s.Machines.HasMachines(before) {
-			warnIfRenamed(s)
-		}
 		o.Plan = &stages.Plan{}
 		if o.Saved != nil {
 			if o.Plan, err = verifyPlan(ctx, s, o); err != nil {

@@ -31,7 +31,6 @@ func (s *Session) Destroy(ctx context.Context, r DestroyRequest) (done *machine.
 		return nil, nil, err
 	}
 	if recorded.Cluster == nil {
-		warnIfRenamed(s)
 		return nil, []state.NodeResult{}, nil
 	}
 	if err := checkForget(r.Forget, s.Hive, recorded); err != nil {

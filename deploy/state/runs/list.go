@@ -210,24 +210,3 @@ func Prune(l *state.Lock, keep int) (removed []string, err error) {
 	}
 	return removed, err
 }
-
-// FormerNames returns the state folders that the hive may have had under former names of its cluster. These are the
-// folders beside d that record machines and whose last run read the same hive.
-func FormerNames(d state.Dir, hive string) []state.Dir {
-	entries, _ := os.ReadDir(filepath.Dir(string(d))) // only for a message, so errors are ignored
-	var out []state.Dir
-	for _, e := range entries {
-		other := state.Dir(filepath.Join(filepath.Dir(string(d)), e.Name()))
-		if !e.IsDir() || other == d {
-			continue
-		}
-		recorded, err := other.Load()
-		if err != nil || recorded.Cluster == nil {
-			continue
-		}
-		if last, err := Open(other, "last"); err == nil && last.Hive == hive {
-			out = append(out, other)
-		}
-	}
-	return out
-}
