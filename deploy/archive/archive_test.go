@@ -228,9 +228,6 @@ func TestRefusedImports(t *testing.T) {
 		"a wrong digest":   {made(func(c *content) { c.States = []string{"x"} }), "do not have the digest"},
 		"a path":           {made(func(c *content) { c.Files["../../x"] = []byte("x") }), "outside of a state folder"},
 		"no part":          {made(func(c *content) { c.Files["runs/x"] = []byte("x") }), "not part of a state"},
-		"file and folder":  {made(func(c *content) { c.Files["secrets/x"], c.Files["secrets/x/y"] = []byte("x"), []byte("x") }), "cannot be written below the file secrets/x"},
-		"a folder here":    {made(func(c *content) { c.Files["secrets/generated"] = []byte("x") }), "secrets/generated is a folder"},
-		"a file here":      {made(func(c *content) { c.Files["secrets/plan_key/x"] = []byte("x") }), "cannot be written below the file secrets/plan_key"},
 		"no state":         {made(func(c *content) { delete(c.Files, "state.json") }), "contains no state.json"},
 		"a newer state":    {made(func(c *content) { c.Files["state.json"] = []byte(`{"version":99}`) }), "has version 99, which this nixbench cannot read"},
 	} {

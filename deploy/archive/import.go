@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -55,18 +57,45 @@ func Import(lock *state.Lock, cluster, file string, force bool, identities []age
 	if !r.Changed {
 		return r, nil
 	}
-	replace := map[string][]byte{}
+	return r, replaceFiles(lock.Dir(), old, c)
+}
+
+// replaceFiles deletes the old files that the export lacks, and writes the files of the export. It writes state.json last: if it is
+// interrupted before, the next import with --force continues.
+func replaceFiles(dir state.Dir, old files, c *content) error {
+	digests, err := json.Marshal(c.States)
+	if err != nil {
+		return err
+	}
 	for name := range old {
-		replace[name] = nil // delete the files that the export lacks
+		if c.Files[name] == nil {
+			if err := dir.Remove(filepath.Join(string(dir), name)); err != nil {
+				return err
+			}
+		}
+	}
+	write := func(name string, data []byte) error {
+		file := filepath.Join(string(dir), name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			return &state.FolderError{Dir: dir, Err: err}
+		}
+		return dir.Write(file, data)
 	}
 	for name, data := range c.Files {
-		replace[name] = data
+		if name != stateFile {
+			if err := write(name, data); err != nil {
+				return err
+			}
+		}
 	}
-	if replace[digestsFile], err = json.Marshal(c.States); err != nil {
-		return nil, err
+	if err := write(digestsFile, digests); err != nil {
+		return err
 	}
-	return r, lock.Replace(replace)
+	return write(stateFile, c.Files[stateFile])
 }
+
+// stateFile is the name of the file with the state in an export.
+const stateFile = "state.json"
 
 // decode reads the content of an export, which is input and may be malicious, and checks it.
 func decode(in io.Reader, cluster string) (*content, error) {
@@ -83,7 +112,7 @@ func decode(in io.Reader, cluster string) (*content, error) {
 		return nil, fmt.Errorf("it has version %d, and this nixbench reads version %d", c.Version, formatVersion)
 	case c.Cluster != cluster:
 		return nil, fmt.Errorf("it is the state of cluster %s, and the hive is that of cluster %s", c.Cluster, cluster)
-	case c.Files["state.json"] == nil:
+	case c.Files[stateFile] == nil:
 		return nil, errors.New("it contains no state.json")
 	case len(c.States) == 0 || c.States[len(c.States)-1] != c.Files.digest():
 		return nil, errors.New("its files do not have the digest that it contains")
@@ -93,7 +122,7 @@ func decode(in io.Reader, cluster string) (*content, error) {
 			return nil, err
 		}
 	}
-	_, err = state.Decode("its state.json", c.Files["state.json"])
+	_, err = state.Decode("its state.json", c.Files[stateFile])
 	return &c, err
 }
 

@@ -68,9 +68,6 @@ func (l *Lock) Dir() Dir { return l.dir }
 // Holder returns the process that holds the lock.
 func (l *Lock) Holder() Holder { return l.holder }
 
-// flocker is the type of flock(2), so that tests can replace it.
-type flocker func(fd, how int) error
-
 // If another process holds the lock, nixbench tries again every retryEvery. After retryFor, it reports the holder. It
 // does not report the holder at once for two reasons: a process that only checks whether the lock is free holds the
 // lock for a moment, and a new holder needs a moment to write its description into the lock file.
@@ -80,28 +77,19 @@ const (
 )
 
 // Lock takes the cluster's lock for the process h. If another process holds the lock, the error is a [*LockedError]
-// that describes the other process. If a process was killed while it replaced the state (see [Lock.Replace]), Lock
-// completes the replacement. Commands that only read need no lock.
+// that describes the other process. Commands that only read need no lock.
 func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
-	return takeLock(ctx, d, h, unix.Flock)
-}
-
-// takeLock implements [Dir.Lock] with the argument flock, which tests replace.
-func takeLock(ctx context.Context, d Dir, h Holder, flock flocker) (*Lock, error) {
 	if err := d.Create(); err != nil {
 		return nil, err
 	}
 	begun := time.Now()
 	for {
-		f, err := tryLock(d, flock)
+		f, err := tryLock(d)
 		if err == nil {
 			l := &Lock{dir: d, holder: h, file: f}
 			if err := l.writeHolder(); err != nil {
 				f.Close()
 				return nil, &FolderError{d, err}
-			}
-			if err := finishReplacement(d, d.Write); err != nil {
-				return nil, errors.Join(err, l.Unlock())
 			}
 			return l, nil
 		}
@@ -126,22 +114,16 @@ func (d Dir) lockFile() string { return filepath.Join(string(d), "lock") }
 
 // tryLock opens and locks the lock file. nixbench never deletes the lock file. Otherwise one process
 // could hold a lock on the deleted file, and another process a lock on a new file of the same name.
-// If another program deletes the file between open and lock, tryLock fails with EWOULDBLOCK.
-func tryLock(d Dir, flock flocker) (*os.File, error) {
+func tryLock(d Dir) (*os.File, error) {
 	f, err := openLockFile(d, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}
-	if err = lockFile(f, unix.LOCK_EX, flock); err == nil {
-		mine, mineErr := f.Stat()
-		there, thereErr := os.Stat(d.lockFile())
-		if mineErr == nil && thereErr == nil && os.SameFile(mine, there) {
-			return f, nil
-		}
-		err = unix.EWOULDBLOCK
+	if err := lockFile(f, unix.LOCK_EX); err != nil {
+		f.Close()
+		return nil, err
 	}
-	f.Close()
-	return nil, err
+	return f, nil
 }
 
 // openLockFile opens the lock file. It returns an error if the lock file is not a regular file or has a second hard link. Such
@@ -167,18 +149,12 @@ func openLockFile(d Dir, flags int) (*os.File, error) {
 
 // lockFile locks a file without waiting. how is unix.LOCK_EX or unix.LOCK_SH. It fails with
 // EWOULDBLOCK if another process holds the lock.
-func lockFile(f *os.File, how int, flock flocker) error {
-	for {
-		switch err := flock(int(f.Fd()), how|unix.LOCK_NB); {
-		case err == nil:
-			return nil
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EWOULDBLOCK):
-			return err
-		default:
-			return fmt.Errorf("%w: %w", errNoLocks, err)
-		}
+func lockFile(f *os.File, how int) error {
+	err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+	if err == nil || errors.Is(err, unix.EWOULDBLOCK) {
+		return err
 	}
+	return fmt.Errorf("%w: %w", errNoLocks, err)
 }
 
 // writeHolder writes the holder into the existing lock file. It does not replace the file by a new
@@ -216,7 +192,7 @@ func (d Dir) Holder() (*Holder, error) {
 		return nil, &FolderError{d, err}
 	}
 	defer f.Close()
-	err = lockFile(f, unix.LOCK_SH, unix.Flock)
+	err = lockFile(f, unix.LOCK_SH)
 	if err == nil {
 		return nil, nil
 	}
