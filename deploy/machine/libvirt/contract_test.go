@@ -167,12 +167,6 @@ func (h testHost) StopNetwork(name string, keep bool) {
 	}
 }
 
-func (h testHost) AddStalePort(network string, c provider.Cluster, node string) {
-	_, err := h.network(network).PortCreateXML(fmt.Sprintf(`<networkport><uuid>%s</uuid><owner><name>%s</name><uuid>%s</uuid></owner>
-		<mac address="52:54:00:aa:00:99"/></networkport>`, domainxml.DomainUUID(c, "port"), c.MachineName(node), domainxml.DomainUUID(c, node)), 0)
-	h.must(err)
-}
-
 func (h testHost) Boot(name string) int {
 	d := h.domain(name)
 	if on, err := isActive(d); err != nil || !on {
@@ -265,6 +259,6 @@ func TestContractTestDriver(t *testing.T) {
 			{Hash: "2222222222222222", Disk: "/nowhere", Format: provider.QCOW2},
 		},
 		// The test driver cannot change existing networks.
-		Lacks: Lacks{Reservations: true, Ports: true},
+		Lacks: Lacks{Reservations: true},
 	})
 }

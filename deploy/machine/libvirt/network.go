@@ -86,7 +86,7 @@ func (s *session) prepareNetwork(c provider.Cluster, want provider.Network, rese
 		return s.h.wrapError("", op, err, `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"`)
 	case there == nil || !there.hasSettings(want):
 		if there != nil {
-			if err := there.removeUnused(c, want); err != nil {
+			if err := there.removeUnused(want); err != nil {
 				return err
 			}
 		}
@@ -180,8 +180,8 @@ func (n *network) updateReservations(want []provider.Reservation) error {
 
 // removeUnused removes a network of the cluster so that the caller can create it again with the settings in want. It
 // returns an error if machines use the network.
-func (n *network) removeUnused(c provider.Cluster, want provider.Network) error {
-	users, err := n.listUsers(c, nil)
+func (n *network) removeUnused(want provider.Network) error {
+	users, err := n.listUsers()
 	if err == nil && len(users) > 0 {
 		err = n.h.wrapError("", "change the network "+n.Name,
 			fmt.Errorf("it is %s %v and must become %s %s, but these machines use it: %s", n.Mode, n.CIDRs, want.Mode, want.CIDR, strings.Join(users, ", ")),
@@ -208,60 +208,17 @@ func (n *network) remove() error {
 	return nil
 }
 
-// listUsers describes the machines on the network: the domains that refer to the network, running or not, and machines
-// of other libvirt drivers, of which only the ports are visible. It ignores the ports of removed nodes. Such a port
-// remained because libvirtd was killed while it started or stopped the machine.
-func (n *network) listUsers(c provider.Cluster, removed func(node string) bool) ([]string, error) {
+// listUsers describes the machines on the network: the domains that refer to the network, running or not.
+func (n *network) listUsers() ([]string, error) {
 	domains, err := n.listDomains()
 	if err != nil {
 		return nil, err
 	}
 	var users []string
-	known := map[string]bool{}
 	for _, d := range domains {
 		if slices.Contains(d.Networks, n.Name) {
 			users = append(users, "machine "+d.Name)
-			known[d.UUID] = true
-		}
-	}
-	if !n.active {
-		return users, nil
-	}
-	ports, err := n.listPorts()
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range ports {
-		node, named := strings.CutPrefix(p.Owner, c.MachineName(""))
-		stale := named && removed != nil && removed(node) && p.OwnerUUID == domainxml.DomainUUID(c, node)
-		if !known[p.OwnerUUID] && !stale {
-			users = append(users, fmt.Sprintf("machine %s of another libvirt driver (or, if there is none, its stale port: virsh net-port-delete %s %s)", p.Owner, n.Name, p.UUID))
 		}
 	}
 	return users, nil
-}
-
-// listPorts returns the ports of an active network, which are the interfaces connected to it.
-func (n *network) listPorts() ([]domainxml.Port, error) {
-	if n.host.test {
-		return nil, nil
-	}
-	all, err := n.n.ListAllPorts(0)
-	if err != nil {
-		return nil, err
-	}
-	var ports []domainxml.Port
-	for i := range all {
-		n.freeAtEnd(&all[i])
-		text, err := all[i].GetXMLDesc(0)
-		if err != nil {
-			continue // the port was removed during the call
-		}
-		p, err := domainxml.ParsePort(text)
-		if err != nil {
-			return nil, err
-		}
-		ports = append(ports, p)
-	}
-	return ports, nil
 }

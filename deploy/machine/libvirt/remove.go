@@ -70,8 +70,8 @@ func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, nodes []stri
 	})
 }
 
-// cleanNetworks removes the networks of the cluster that no machine uses, and returns the other networks of the
-// cluster. nodes are the nodes that have a machine.
+// cleanNetworks removes the networks of the cluster that no machine uses, and returns the networks that machines use. While a node of
+// the cluster has a machine, it keeps all networks: a machine of another libvirt driver may use a network without being visible here.
 func (s *session) cleanNetworks(c provider.Cluster, nodes []string) ([]provider.Remaining, error) {
 	s.h.storage.Lock()
 	defer s.h.storage.Unlock()
@@ -85,8 +85,8 @@ func (s *session) cleanNetworks(c provider.Cluster, nodes []string) ([]provider.
 		if !n.BelongsTo(c) {
 			continue
 		}
-		users, err := n.listUsers(c, func(node string) bool { return !slices.Contains(nodes, node) })
-		if err == nil && len(users) == 0 {
+		users, err := n.listUsers()
+		if err == nil && len(users) == 0 && len(nodes) == 0 {
 			err = n.remove()
 		}
 		if err != nil {

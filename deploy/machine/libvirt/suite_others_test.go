@@ -129,35 +129,6 @@ func testGuestOnNetwork(b *suite) {
 	b.wantUnchanged(before)
 }
 
-// testStalePort tests that Clean removes a network that has only a stale port, which is the port of a removed machine.
-// Clean must keep a network with the port of a machine of another libvirt driver, or of a foreign machine.
-func testStalePort(b *suite) {
-	host, ok := b.host.(interface {
-		// AddStalePort adds a port of a node's machine to a network without connecting the machine. Such a port
-		// remains if libvirtd is killed while it starts the machine.
-		AddStalePort(network string, c provider.Cluster, node string)
-	})
-	if !ok || b.Lacks.Ports {
-		b.Skip("networks of this hypervisor have no ports")
-	}
-	before := b.objects()
-	b.start("n1")
-	host.AddStalePort(b.net.Name, b.cluster, "n1")
-	b.remove("n1")
-	if left := b.clean("n1"); len(left) != 1 {
-		b.Errorf("left while another driver has the machine: %q", left)
-	}
-	b.cleanAll()
-	b.wantUnchanged(before)
-
-	b.prepare()
-	host.AddStalePort(b.net.Name, provider.Cluster{Name: "elsewhere", ID: "ffeeddccbbaa9988"}, "x")
-	left := b.clean()
-	if len(left) != 1 || !strings.Contains(left[0], "elsewhere") || !strings.Contains(left[0], "net-port-delete") {
-		b.Errorf("left: %q", left)
-	}
-}
-
 // testCopiedMachine tests that a clone of a machine is not treated as a machine of the cluster, although the clone has
 // the mark of the machine.
 func testCopiedMachine(b *suite) {

@@ -30,7 +30,6 @@ type Setup struct {
 // Lacks are the functions that a hypervisor does not support. The suite does not test them.
 type Lacks struct {
 	Reservations bool // it cannot change the reservations of a network
-	Ports        bool // it cannot list the ports of a network
 }
 
 // Host is a provider, with functions that observe and change its hypervisor without the provider.

@@ -46,7 +46,6 @@ func testContract(t *testing.T, s Setup) {
 		{"NetworkStopped", func(b *suite) { testNetworkStopped(b, true) }},
 		{"NetworkRemoved", func(b *suite) { testNetworkStopped(b, false) }},
 		{"GuestOnNetwork", testGuestOnNetwork},
-		{"StalePort", testStalePort},
 		{"Copy", testCopiedMachine},
 		{"DomainRemoved", testDomainRemoved},
 		{"DiskRemoved", func(b *suite) { testDiskRemoved(b, false) }},

@@ -60,7 +60,7 @@ type Power interface {
 
 // Cleaner is implemented by providers that create networks and images for a cluster. Clean removes the unused networks
 // and images of this cluster, and returns the networks and images that are still in use. nodes are the nodes of the
-// cluster that have a machine on any hypervisor.
+// cluster that have a machine on any hypervisor: while there are some, Clean may keep an unused network.
 type Cleaner interface {
 	Clean(ctx context.Context, c Cluster, nodes []string) ([]Remaining, error)
 }
