@@ -74,9 +74,7 @@ func TestNewClusterIsAdmittedEarly(t *testing.T) {
 	}
 	w.must(w.apply())
 	slices.Sort(got)
-	if diff := cmp.Diff([]string{"admit cp-1 before", "admit w-1 after", "admit w-1 before"}, got); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, got, "admit cp-1 before", "admit w-1 after", "admit w-1 before")
 }
 
 // If the hive of a command has another engine than the nodes run, such as without the --set of the scheduler, the check says so and does not wait.
@@ -133,13 +131,7 @@ func TestUnreachableEngine(t *testing.T) {
 	e.Refuse = "members"
 	w.revision++
 	two, _ := selection.ParseShare("2")
-	results, err := w.apply(func(o *Options) { o.MaxUnavailable = two })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"cp-1 switched", "cp-2 switched", "cp-3 switched", "w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(w.must(w.apply(func(o *Options) { o.MaxUnavailable = two }))), "cp-1 switched", "cp-2 switched", "cp-3 switched", "w-1 switched", "w-2 switched")
 	if got := w.changeOrder(); !strings.HasPrefix(got, "cp-1 cp-2 cp-3 w-") {
 		t.Errorf("turns: %s", got)
 	}
@@ -157,9 +149,7 @@ func TestUnreachableEngine(t *testing.T) {
 		}
 	}
 	w.must(w.apply())
-	if diff := cmp.Diff([]string{"admit cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "admit cp-2"}, e.MemberCalls()); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, e.MemberCalls(), "admit cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "admit cp-2")
 }
 
 // Without draining, a member that a killed run had drained is uncordoned.
@@ -169,9 +159,7 @@ func TestWithoutDrain(t *testing.T) {
 	e.Registered["w-2"] = engine.Status{Ready: true, Drained: true}
 	w.revision++
 	w.must(w.apply(func(o *Options) { o.WithoutDrain = true }))
-	if diff := cmp.Diff([]string{"wait for w-2", "uncordon w-2"}, e.MemberCalls()); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, e.MemberCalls(), "wait for w-2", "uncordon w-2")
 }
 
 func (w *world) reboot(o Options) ([]state.NodeResult, error) {
@@ -190,9 +178,7 @@ func TestRebootRunningCluster(t *testing.T) {
 	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
 	}
-	if diff := cmp.Diff([]string{"drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1"}, e.MemberCalls()); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, e.MemberCalls(), "drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1")
 	e.Calls = nil
 	w.must(w.reboot(Options{Options: plan.Options{WithoutDrain: true}}))
 	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" || len(e.Calls) > 0 {
@@ -205,9 +191,7 @@ func TestRebootRunningCluster(t *testing.T) {
 	if err == nil || w.machines["cp-1"].boot != boots {
 		t.Errorf("%v, %d boots", err, w.machines["cp-1"].boot)
 	}
-	if diff := cmp.Diff([]string{"cp-1 failed", "cp-2 skipped", "w-1 skipped"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(results), "cp-1 failed", "cp-2 skipped", "w-1 skipped")
 }
 
 // Members that were deployed from another computer are drained, because the nodes report their deployment.
@@ -282,9 +266,7 @@ func TestRollbackRunningCluster(t *testing.T) {
 	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
 	}
-	if diff := cmp.Diff([]string{"drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1"}, e.MemberCalls()); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, e.MemberCalls(), "drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1")
 }
 
 // A run that rolls back all its nodes restores control planes one after the other.
@@ -394,12 +376,8 @@ func TestResizeMembers(t *testing.T) {
 		if got := w.changeOrder(); got != "cp-1 cp-2 w-1 w-2" {
 			t.Errorf("turns: %s", got)
 		}
-		if diff := cmp.Diff([]string{"drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1", "drain w-2", "wait for w-2", "uncordon w-2"}, e.MemberCalls()); diff != "" {
-			t.Error(diff)
-		}
-		if diff := cmp.Diff([]string{"cp-1 unchanged", "cp-2 unchanged", "w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
-			t.Error(diff)
-		}
+		wantTexts(t, e.MemberCalls(), "drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1", "drain w-2", "wait for w-2", "uncordon w-2")
+		wantTexts(t, outcomes(results), "cp-1 unchanged", "cp-2 unchanged", "w-1 unchanged", "w-2 unchanged")
 		if len(w.questions) != 4 {
 			t.Errorf("asked %q", w.questions)
 		}
@@ -454,12 +432,8 @@ func TestRecreateMembers(t *testing.T) {
 	for _, node := range []string{"cp-1", "cp-2", "w-1"} {
 		want = append(want, "drain for removal "+node, "remove "+node, "admit "+node, "wait for "+node, "uncordon "+node)
 	}
-	if diff := cmp.Diff(want, e.MemberCalls()); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"cp-1 switched", "cp-2 switched", "w-1 switched"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, e.MemberCalls(), want...)
+	wantTexts(t, outcomes(results), "cp-1 switched", "cp-2 switched", "w-1 switched")
 	if n := countObjects(w, "image "); n != 1 {
 		t.Errorf("%d images are left", n)
 	}
@@ -520,16 +494,8 @@ func TestRecreateUnreachableMember(t *testing.T) {
 		}
 		return nil
 	})
-	results, err := w.apply(recreate)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 switched"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"drain for removal w-1", "remove w-1", "admit w-1", "wait for w-1", "uncordon w-1"}, e.MemberCalls()); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(w.must(w.apply(recreate))), "cp-1 unchanged", "w-1 switched")
+	wantTexts(t, e.MemberCalls(), "drain for removal w-1", "remove w-1", "admit w-1", "wait for w-1", "uncordon w-1")
 }
 
 // The next run finishes what a run that was interrupted while it recreated a member has left.
@@ -659,9 +625,7 @@ func TestDrainOfBrokenMember(t *testing.T) {
 	if err != nil || !slices.Equal(e.Options.Broken, []string{"w-1"}) {
 		t.Errorf("%v, %+v", err, e.Options)
 	}
-	if diff := cmp.Diff([]string{"cp-1 switched", "w-1 switched"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(results), "cp-1 switched", "w-1 switched")
 	if !slices.ContainsFunc(w.events, func(e event.Event) bool {
 		return e.Level == "warning" && e.Node == "w-1" && strings.HasPrefix(e.Text, "w-1: its kubelet is dead; its drain has a short time limit")
 	}) {

@@ -224,9 +224,7 @@ func TestSomeNodesGoOver(t *testing.T) {
 	}
 	calls := w.a.MemberCalls()
 	slices.Sort(calls) // w-1 and w-2 change at the same time
-	if diff := cmp.Diff([]string{"admit w-1", "admit w-2", "drain w-1", "drain w-2", "remove w-1", "remove w-2"}, calls); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, calls, "admit w-1", "admit w-2", "drain w-1", "drain w-2", "remove w-1", "remove w-2")
 	if got := w.runs(); got != "cp-1:a w-1:b w-2:b" || w.drainedNodes("a") != "" || len(w.a.Registered) != 1 {
 		t.Errorf("%s, drained %q, members %v", got, w.drainedNodes("a"), w.a.Registered)
 	}
@@ -306,9 +304,7 @@ func TestRebootBeforeGoingOver(t *testing.T) {
 	for _, node := range []string{"cp-1", "w-1", "w-2"} {
 		want = append(want, "drain "+node, "wait for "+node, "uncordon "+node)
 	}
-	if diff := cmp.Diff(want, w.a.MemberCalls()); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, w.a.MemberCalls(), want...)
 	w.wantCalls(t, "b", w.b)
 }
 

@@ -65,19 +65,11 @@ func TestDestroyKeepsNetworkInUse(t *testing.T) {
 		if s.Cluster == nil || s.Cluster.ID != id || len(s.Machines) > 0 || len(s.Intents) > 0 {
 			t.Errorf("state: %+v", s)
 		}
-		if diff := cmp.Diff([]string{"domain guest", "network net"}, slices.DeleteFunc(w.h.Objects(), func(s string) bool { return strings.HasPrefix(s, "reservation") })); diff != "" {
-			t.Error(diff)
-		}
+		wantTexts(t, slices.DeleteFunc(w.h.Objects(), func(s string) bool { return strings.HasPrefix(s, "reservation") }), "domain guest", "network net")
 	}
 	inUse(w.destroy(nil))
 	inUse(w.destroy(nil))
-	results, err := w.apply()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(w.must(w.apply())), "w-1 switched", "w-2 switched")
 	inUse(w.destroy(nil))
 	w.h.RemoveDomain("guest")
 	if err := w.destroy(nil); err != nil {
@@ -166,22 +158,14 @@ func TestCopiedMachine(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	w.h.CopyMachine("demo-w-1", "zz-copy")
-	results, err := w.apply()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"w-1 unchanged"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
-	_, err = w.session(t.Context(), "destroy", func(d *Deployer) error {
+	wantTexts(t, outcomes(w.must(w.apply())), "w-1 unchanged")
+	_, err := w.session(t.Context(), "destroy", func(d *Deployer) error {
 		destroyPlan, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), nil)
 		if err != nil {
 			return err
 		}
 		defer destroyPlan.Close()
-		if diff := cmp.Diff([]string{"w-1 on default"}, destroyPlan.Lines()); diff != "" {
-			t.Error(diff)
-		}
+		wantTexts(t, destroyPlan.Lines(), "w-1 on default")
 		_, err = d.Destroy(t.Context(), destroyPlan, Options{})
 		return err
 	})

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
@@ -58,31 +56,15 @@ func TestStopAndStart(t *testing.T) {
 	w := newOrderedWorld(t)
 	o := machine.PowerOptions{Timeout: 5 * time.Second, Parallel: 1}
 	since := len(w.h.Log())
-	results, err := w.power(t.Context(), (*machine.Power).Stop, o)
-	w.must(results, err)
-	if diff := cmp.Diff([]string{"cp-1 stopped", "w-1 stopped", "w-2 stopped"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"shut down w-1", "shut down w-2", "shut down cp-1"}, w.powerSteps(since)); diff != "" {
-		t.Error(diff)
-	}
-	results, err = w.power(t.Context(), (*machine.Power).Stop, o)
-	w.must(results, err)
-	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(w.must(w.power(t.Context(), (*machine.Power).Stop, o))), "cp-1 stopped", "w-1 stopped", "w-2 stopped")
+	wantTexts(t, w.powerSteps(since), "shut down w-1", "shut down w-2", "shut down cp-1")
+	wantTexts(t, outcomes(w.must(w.power(t.Context(), (*machine.Power).Stop, o))), "cp-1 unchanged", "w-1 unchanged", "w-2 unchanged")
 
 	// The system of cp-1 takes a while to boot; the workers start after it.
 	w.boot["cp-1"] = 500 * time.Millisecond
 	since = len(w.h.Log())
-	results, err = w.power(t.Context(), (*machine.Power).Start, o)
-	w.must(results, err)
-	if diff := cmp.Diff([]string{"start cp-1", "start w-1", "start w-2"}, w.powerSteps(since)); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"cp-1 started", "w-1 started", "w-2 started"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(w.must(w.power(t.Context(), (*machine.Power).Start, o))), "cp-1 started", "w-1 started", "w-2 started")
+	wantTexts(t, w.powerSteps(since), "start cp-1", "start w-1", "start w-2")
 	if len(w.state().Intents) > 0 {
 		t.Errorf("intents are left: %+v", w.state().Intents)
 	}
@@ -95,16 +77,14 @@ func TestStopAndStart(t *testing.T) {
 	if _, err := w.power(ctx, (*machine.Power).Start, o); err == nil {
 		t.Error("the interrupted start has succeeded")
 	}
-	results, err = w.power(t.Context(), (*machine.Power).Start, o)
-	w.must(results, err)
-	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 started", "w-2 started"}, outcomes(results)); diff != "" || time.Since(began) < w.boot["cp-1"] {
-		t.Errorf("after %s: %s", time.Since(began), diff)
+	wantTexts(t, outcomes(w.must(w.power(t.Context(), (*machine.Power).Start, o))), "cp-1 unchanged", "w-1 started", "w-2 started")
+	if took := time.Since(began); took < w.boot["cp-1"] {
+		t.Errorf("after %s", took)
 	}
 
 	// A stopped machine is started by apply, as before.
 	w.must(w.power(t.Context(), (*machine.Power).Stop, o))
-	results, err = w.apply()
-	w.must(results, err)
+	w.must(w.apply())
 	if w.h.State("demo-w-1") != provider.Running {
 		t.Error("apply did not start w-1")
 	}
@@ -119,18 +99,12 @@ func TestStopHasDeadline(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "w-1, hypervisor default: shut down: its system has not shut down within 200ms") {
 		t.Errorf("err = %v", err)
 	}
-	if diff := cmp.Diff([]string{"cp-1 skipped", "w-1 failed", "w-2 stopped"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(results), "cp-1 skipped", "w-1 failed", "w-2 stopped")
 	if w.h.State("demo-cp-1") != provider.Running {
 		t.Error("cp-1 does not run, although w-1 may need it")
 	}
 	o.Force = true
-	results, err = w.power(t.Context(), (*machine.Power).Stop, o)
-	w.must(results, err)
-	if diff := cmp.Diff([]string{"cp-1 stopped", "w-1 stopped", "w-2 unchanged"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(w.must(w.power(t.Context(), (*machine.Power).Stop, o))), "cp-1 stopped", "w-1 stopped", "w-2 unchanged")
 	if !slices.ContainsFunc(w.events, func(e event.Event) bool {
 		return e.Level == "warning" && strings.Contains(e.Text, "its system has not shut down within 200ms; its machine is stopped by force")
 	}) {
@@ -166,18 +140,14 @@ func TestStartFails(t *testing.T) {
 	if !errors.As(err, &boot) || boot.Node != "cp-1" {
 		t.Errorf("err = %v", err)
 	}
-	if diff := cmp.Diff([]string{"cp-1 failed", "w-1 skipped", "w-2 skipped"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(results), "cp-1 failed", "w-1 skipped", "w-2 skipped")
 
 	// cp-1 runs now, and is still not ready, so the next start does not start the workers.
 	results, err = w.power(t.Context(), (*machine.Power).Start, machine.PowerOptions{Timeout: 300 * time.Millisecond})
 	if !errors.As(err, &boot) || boot.Node != "cp-1" || !strings.Contains(err.Error(), "cp-1: its machine runs, but is not ready after 300ms: ") {
 		t.Errorf("err = %v", err)
 	}
-	if diff := cmp.Diff([]string{"cp-1 failed", "w-1 skipped", "w-2 skipped"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(results), "cp-1 failed", "w-1 skipped", "w-2 skipped")
 
 	// An interrupt ends the wait.
 	ctx, interrupt := context.WithCancelCause(t.Context())

@@ -59,13 +59,7 @@ func TestNextRunWaitsForMachine(t *testing.T) {
 	if s := w.state(); !s.Unready("w-1") {
 		t.Errorf("intents after the first run: %+v", s.Intents)
 	}
-	results, err := w.apply()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"w-1 switched"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(w.must(w.apply())), "w-1 switched")
 }
 
 // If the system of a machine shuts down during its first boot, the run fails before the time limit. The next run starts the machine.

@@ -52,9 +52,7 @@ func TestApplyToEmptyHypervisor(t *testing.T) {
 	if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Text == "its system is still starting" }) {
 		t.Error("the run has not waited for a system that is starting")
 	}
-	if diff := cmp.Diff([]string{"w-1 switched", "w-2 switched", "w-3 switched"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(results), "w-1 switched", "w-2 switched", "w-3 switched")
 	if len(w.questions) > 0 {
 		t.Errorf("creation asks: %q", w.questions)
 	}
@@ -77,13 +75,7 @@ func TestApplyToEmptyHypervisor(t *testing.T) {
 
 	// A second apply changes nothing on the hypervisor or on this machine.
 	steps, before := len(w.h.Log()), readFile(t, w.dir.Facts())
-	results, err = w.apply()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 unchanged", "w-3 unchanged"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(w.must(w.apply())), "w-1 unchanged", "w-2 unchanged", "w-3 unchanged")
 	if did := w.effects(steps); len(did) > 0 {
 		t.Errorf("it did %q", did)
 	}
@@ -110,13 +102,7 @@ func TestScaling(t *testing.T) {
 		boots[n] = w.h.Boot(n)
 	}
 	w.scale(map[string]int{"cp": 1, "w": 4})
-	results, err := w.apply()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 unchanged", "w-2 unchanged", "w-3 switched", "w-4 switched"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(w.must(w.apply())), "cp-1 unchanged", "w-1 unchanged", "w-2 unchanged", "w-3 switched", "w-4 switched")
 	w.scale(map[string]int{"cp": 1, "w": 1})
 	w.decline = true
 	if _, err := w.apply(); err == nil || len(w.h.Objects()) == 0 || w.h.Boot("demo-w-4") == 0 {
@@ -128,13 +114,7 @@ func TestScaling(t *testing.T) {
 		}
 	}
 	w.decline = false
-	results, err = w.apply()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 unchanged", "w-2 removed", "w-3 removed", "w-4 removed"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(w.must(w.apply())), "cp-1 unchanged", "w-1 unchanged", "w-2 removed", "w-3 removed", "w-4 removed")
 	if diff := cmp.Diff([]string{
 		"remove w-2 on default: the hive no longer contains it", "remove w-3 on default: the hive no longer contains it", "remove w-4 on default: the hive no longer contains it",
 	}, w.questions); diff != "" {
@@ -226,9 +206,7 @@ func TestEndpointFirst(t *testing.T) {
 		return failAtStep(fake.Step{Op: "ensure", Node: "z-2", Name: "define"})(ctx, s)
 	})
 	results, _ := w.apply()
-	if diff := cmp.Diff([]string{"a-1 switched", "a-2 switched", "a-3 switched", "z-1 switched", "z-2 failed"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(results), "a-1 switched", "a-2 switched", "a-3 switched", "z-1 switched", "z-2 failed")
 	var made []string
 	for _, s := range w.h.Log() {
 		if s.Op == "ensure" && s.Name == "start" {
@@ -255,22 +233,14 @@ func TestMachineNotReady(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 3})
 	w.unresponsive["w-2"] = true
 	results, err := w.apply(func(o *Options) { o.BootTimeout = time.Second })
-	if diff := cmp.Diff([]string{"w-1 switched", "w-2 failed", "w-3 switched"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(results), "w-1 switched", "w-2 failed", "w-3 switched")
 	if err == nil || !strings.Contains(err.Error(), "w-2: its machine was started, but is not ready") || !strings.Contains(err.Error(), "Linux boots w-2") {
 		t.Errorf("got %v", err)
 	}
 	// The machine only needs more time: the next run waits for it again.
 	w.unresponsive["w-2"] = false
 	steps := len(w.h.Log())
-	results, err = w.apply()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 switched", "w-3 unchanged"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(w.must(w.apply())), "w-1 unchanged", "w-2 switched", "w-3 unchanged")
 	if did := w.effects(steps); len(did) > 0 {
 		t.Errorf("it did %q", did)
 	}
@@ -281,20 +251,12 @@ func TestMachineNotCreated(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.h.OnStep(failAtStep(fake.Step{Op: "ensure", Node: "w-2", Name: "disk"}))
 	results, err := w.apply()
-	if diff := cmp.Diff([]string{"w-1 switched", "w-2 failed"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(results), "w-1 switched", "w-2 failed")
 	if err == nil || !strings.Contains(err.Error(), "w-2") || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("got %v", err)
 	}
 	w.h.OnStep(nil)
-	results, err = w.apply()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 switched"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(w.must(w.apply())), "w-1 unchanged", "w-2 switched")
 }
 
 func TestResizeRecreateAndPowerCut(t *testing.T) {
@@ -309,9 +271,7 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"restart w-1 on default: memory 1 GiB → 2 GiB", "restart w-2 on default: memory 1 GiB → 2 GiB"}, w.questions); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, w.questions, "restart w-1 on default: memory 1 GiB → 2 GiB", "restart w-2 on default: memory 1 GiB → 2 GiB")
 	if w.h.Boot("demo-w-1") == boot || !slices.Equal(outcomes(results), []string{"w-1 unchanged", "w-2 unchanged"}) {
 		t.Errorf("%q", outcomes(results))
 	}
@@ -358,9 +318,7 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 	if len(w.questions) != 2 || !strings.HasPrefix(w.questions[0], "recreate w-1 on default: image ") {
 		t.Errorf("asked %q", w.questions)
 	}
-	if diff := cmp.Diff([]string{"w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(results), "w-1 switched", "w-2 switched")
 	if w.state().Machines["w-1"].HostKey != key || readFile(t, w.dir.Facts()) != before {
 		t.Error("a recreated machine is the same node, so its facts and keys must stay")
 	}
@@ -396,13 +354,7 @@ func TestDiscovery(t *testing.T) {
 		}()
 		return a
 	}
-	results, err := w.apply()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(w.must(w.apply())), "w-1 switched", "w-2 switched")
 	if len(w.facts) != 1 || !strings.Contains(w.facts[0], "10.9.0.70") || !strings.Contains(w.facts[0], "10.9.0.30") {
 		t.Errorf("evaluation saw %q", w.facts)
 	}
@@ -501,22 +453,16 @@ func TestPreviewOfMachines(t *testing.T) {
 		}
 		return out
 	}
-	if diff := cmp.Diff([]string{"w-1 first deployment, create 10.0.0.2", "w-2 first deployment, create 10.0.0.3"}, preview()); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, preview(), "w-1 first deployment, create 10.0.0.2", "w-2 first deployment, create 10.0.0.3")
 	if s := w.state(); s.Cluster != nil || len(s.Machines) > 0 || durable.Exists(w.dir.Facts()) || durable.Exists(w.dir.ClientKey()) || len(w.h.Objects()) > 0 {
 		t.Errorf("it left something: %+v", s)
 	}
 	w.must(w.apply())
 	w.h.PowerOff("demo-w-2")
 	w.scale(map[string]int{"w": 2, "x": 0})
-	if diff := cmp.Diff([]string{"w-1 unchanged, keep 10.0.0.2", "w-2 not running, start 10.0.0.3"}, preview()); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, preview(), "w-1 unchanged, keep 10.0.0.2", "w-2 not running, start 10.0.0.3")
 	w.scale(map[string]int{"w": 1})
-	if diff := cmp.Diff([]string{"w-1 unchanged, keep 10.0.0.2", "w-2 removed, remove 10.0.0.3"}, preview()); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, preview(), "w-1 unchanged, keep 10.0.0.2", "w-2 removed, remove 10.0.0.3")
 	if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Text == "1 node would be removed, 0 of 1 node would change" }) {
 		t.Error("no event has the summary with the removal")
 	}

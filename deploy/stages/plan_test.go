@@ -52,9 +52,7 @@ func TestApplyExecutesPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"cp-1 switch 1 true", "cp-2 switch 2 true", "w-1 switch 3 true", "w-2 switch 3 true", "w-3 switch 4 true"}, shown); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, shown, "cp-1 switch 1 true", "cp-2 switch 2 true", "w-1 switch 3 true", "w-2 switch 3 true", "w-3 switch 4 true")
 	if got := w.changeOrder(); !strings.HasPrefix(got, "cp-1 cp-2 w-") || !strings.HasSuffix(got, " w-3") {
 		t.Errorf("apply changed %s", got)
 	}
@@ -146,9 +144,7 @@ func TestHiveChangesWhilePlanIsExecuted(t *testing.T) {
 		if !errors.As(err, &outdated) || !outdated.Executing || len(outdated.Changes) != 2 || !strings.HasPrefix(outdated.Changes[1], "w-2: the hive has another system now: /nix/store/") {
 			t.Errorf("err = %v", err)
 		}
-		if diff := cmp.Diff([]string{"w-1 skipped", "w-2 skipped"}, outcomes(results)); diff != "" {
-			t.Error(diff)
-		}
+		wantTexts(t, outcomes(results), "w-1 skipped", "w-2 skipped")
 		for name, m := range w.machines {
 			if len(m.effects) > 0 {
 				t.Errorf("%s: %q", name, m.effects)
@@ -211,9 +207,7 @@ func TestComparePlans(t *testing.T) {
 	changed := saved(preview("a", same))
 	changed.Deployments["a"] = "other options"
 	want := []string{"a: its options in the hive have changed: deployment, its role, or cluster"}
-	if diff := cmp.Diff(want, saved(preview("a", same)).CompareWith(changed)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, saved(preview("a", same)).CompareWith(changed), want...)
 	if kind := failure.KindOf(&OutdatedPlanError{}); kind != failure.Outdated {
 		t.Errorf("kind %d", kind)
 	}
@@ -326,9 +320,7 @@ func TestPlanInQuestion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"w-1 switch", "w-2 switch", "w-3 removed"}, shown); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, shown, "w-1 switch", "w-2 switch", "w-3 removed")
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.questions) != 1 || len(w.facts) > before+2 {

@@ -83,16 +83,8 @@ func TestApplyAndReboot(t *testing.T) {
 	}
 	w, e := newRunningCluster(t, 2, 1)
 	w.revision++
-	results, err := w.apply(reboots)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"cp-1 rebooted", "cp-2 rebooted", "w-1 rebooted"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1"}, e.MemberCalls()); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(w.must(w.apply(reboots))), "cp-1 rebooted", "cp-2 rebooted", "w-1 rebooted")
+	wantTexts(t, e.MemberCalls(), "drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1")
 	for name, m := range w.machines {
 		want := m.generations[m.generation-1]
 		if got := m.effects[len(m.effects)-2:]; !slices.Equal(got, []string{"boot " + want, "reboot " + want}) {
@@ -104,15 +96,13 @@ func TestApplyAndReboot(t *testing.T) {
 	}
 
 	e.Calls = nil
-	results, err = w.apply(reboots)
-	if diff := cmp.Diff([]string{"cp-1 unchanged", "cp-2 unchanged", "w-1 unchanged"}, outcomes(results)); diff != "" || err != nil || len(e.MemberCalls()) > 0 {
-		t.Errorf("again: %v %q %s", err, e.MemberCalls(), diff)
-	}
+	wantTexts(t, outcomes(w.must(w.apply(reboots))), "cp-1 unchanged", "cp-2 unchanged", "w-1 unchanged")
+	wantTexts(t, e.MemberCalls())
 
 	// A run that was killed before the reboot is completed by the next one.
 	w.revision++
 	w.must(w.apply(func(o *Options) { o.Goal = node.Boot }))
-	if results, err = w.apply(reboots); err != nil || outcomes(results)[0] != "cp-1 rebooted" || w.machines["cp-1"].boot != 2 {
+	if results, err := w.apply(reboots); err != nil || outcomes(results)[0] != "cp-1 rebooted" || w.machines["cp-1"].boot != 2 {
 		t.Errorf("after a run that did not reboot: %v, %q", err, outcomes(results))
 	}
 }

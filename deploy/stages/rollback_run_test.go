@@ -53,9 +53,7 @@ func TestRollbackInterruptedAfterSuccess(t *testing.T) {
 	if err != nil {
 		t.Errorf("the rollback succeeded, but its error is %v", err)
 	}
-	if diff := cmp.Diff([]string{"w-1 switched"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(results), "w-1 switched")
 	s := w.state()
 	if len(s.Intents) > 0 {
 		t.Errorf("intents that stay: %+v", s.Intents)

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/node"
@@ -58,9 +56,7 @@ func TestRefusedVersion(t *testing.T) {
 		if err == nil || err.Error() != "1 is not 3" {
 			t.Errorf("keep going %v: %v", keepGoing, err)
 		}
-		if diff := cmp.Diff([]string{"w-1 skipped", "w-2 skipped"}, outcomes(results)); diff != "" {
-			t.Error(diff)
-		}
+		wantTexts(t, outcomes(results), "w-1 skipped", "w-2 skipped")
 		if did := slices.Concat(p.Calls, w.effects(steps)); len(did) > 0 {
 			t.Errorf("keep going %v: the run did %q", keepGoing, did)
 		}
@@ -126,9 +122,7 @@ func TestWaitForPreviousRuns(t *testing.T) {
 	if err != nil || e.asked == 0 || going != "" {
 		t.Errorf("%v; the engine was asked %d times, while a run was active on %q", err, e.asked, going)
 	}
-	if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
-		t.Error(diff)
-	}
+	wantTexts(t, outcomes(results), "w-1 unchanged", "w-2 unchanged")
 }
 
 // observingEngine is an engine that calls a function when it is asked for its members.

@@ -24,6 +24,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
@@ -413,11 +415,20 @@ func (w *world) state() *state.State {
 	return s
 }
 
-// must fails the test on an error.
-func (w *world) must(_ []state.NodeResult, err error) {
+// must fails the test on an error, and returns the results.
+func (w *world) must(results []state.NodeResult, err error) []state.NodeResult {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	return results
+}
+
+// wantTexts fails the test unless got contains exactly these texts.
+func wantTexts(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Error(diff)
 	}
 }
 
