@@ -125,7 +125,7 @@ func (p *pool) ensureDisks(m *domainxml.Machine, d *domain, keep bool) error {
 			}
 		}
 		if _, err := p.createVolume(domainxml.Volume{Name: name, Format: "qcow2", Capacity: size, Mode: "0600"}); err != nil {
-			return p.addFreeSpace(err)
+			return err
 		}
 	}
 	return nil
@@ -163,7 +163,7 @@ func (p *pool) createRootDisk(name string, spec provider.Spec) error {
 		Name: name, Format: "qcow2", Capacity: max(spec.Disk, imageSize), Mode: "0600",
 		Backing: p.pathOf(imageVolumeName(spec.Image.Hash, "disk")), BackingFormat: string(spec.Image.Format),
 	})
-	return p.addFreeSpace(err)
+	return err
 }
 
 // defineDomain creates the domain, or redefines an existing domain that is off.

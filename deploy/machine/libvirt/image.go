@@ -28,7 +28,7 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provider.Cluster, g provider
 		for _, i := range g.Images {
 			op := "upload the image " + i.Hash
 			if err := p.ensureImage(c, i, op); err != nil {
-				return h.wrapError("", op, p.addFreeSpace(err), "")
+				return h.wrapError("", op, err, "")
 			}
 		}
 		return nil

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
-	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
 // uploadFile creates a volume with the content of a file. Holes are preserved, because most of a root
@@ -21,15 +20,12 @@ func (p *pool) uploadFile(v domainxml.Volume, file string) error {
 		return err
 	}
 	defer f.Close()
-	if err := p.checkSpace(provider.AllocatedSize(file)); err != nil {
-		return err
-	}
 	v.Capacity = uint64(st.Size())
 	vol, err := p.createVolume(v)
 	if err != nil {
 		return err
 	}
-	return p.addFreeSpace(p.uploadContent(vol, f, st.Size()))
+	return p.uploadContent(vol, f, st.Size())
 }
 
 // uploadBytes creates a small volume with this content.
@@ -37,12 +33,12 @@ func (p *pool) uploadBytes(v domainxml.Volume, data []byte) error {
 	v.Capacity = uint64(len(data))
 	vol, err := p.createVolume(v)
 	if err != nil {
-		return p.addFreeSpace(err)
+		return err
 	}
 	if p.host.test || len(data) == 0 {
 		return nil
 	}
-	return p.addFreeSpace(p.writeStream(vol, int64(len(data)), 0, func(s *libvirt.Stream) error { return sendAll(s, data) }))
+	return p.writeStream(vol, int64(len(data)), 0, func(s *libvirt.Stream) error { return sendAll(s, data) })
 }
 
 func (p *pool) uploadContent(vol *libvirt.StorageVol, f *os.File, size int64) error {
@@ -126,35 +122,6 @@ func findNextData(f *os.File, at, size int64) (start, end int64, err error) {
 	}
 	end, err = unix.Seek(int(f.Fd()), start, unix.SEEK_HOLE)
 	return start, min(end, size), err
-}
-
-// checkSpace returns an error if the pool has less than need bytes left.
-func (p *pool) checkSpace(need uint64) error {
-	left, err := p.readFreeBytes()
-	if err != nil || p.host.test || left >= need {
-		return err
-	}
-	return p.newPoolFullError(fmt.Errorf("%w: the pool %s has %s left, and %s are needed", provider.ErrFull, p.h.o.Pool, provider.SizeText(left), provider.SizeText(need)))
-}
-
-func (p *pool) newPoolFullError(err error) error {
-	return p.h.wrapError("", "write to the storage pool", err, fmt.Sprintf("make room in %s, or name another pool in cluster.hypervisors", p.path))
-}
-
-// addFreeSpace adds the free bytes of the pool to an error that the pool is full.
-func (p *pool) addFreeSpace(err error) error {
-	if err == nil {
-		return nil
-	}
-	_, inner := explainError(err)
-	if !errors.Is(inner, provider.ErrFull) {
-		return err
-	}
-	left, availableErr := p.readFreeBytes()
-	if availableErr != nil {
-		return err
-	}
-	return p.newPoolFullError(fmt.Errorf("%w; the pool %s has %s left", inner, p.h.o.Pool, provider.SizeText(left)))
 }
 
 // downloadEnd returns the last max bytes of a volume, and the bytes that are appended to the volume during the call.
