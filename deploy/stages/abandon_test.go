@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -133,29 +132,4 @@ func TestAbandonAllHypervisors(t *testing.T) {
 	w.extraHypervisors["rack2"].OnStart(w.machineStarted)
 	w.machines = map[string]*simulatedNode{}
 	w.must(w.apply())
-}
-
-// An abandon that failed half-way can be repeated.
-func TestAbandonInterrupted(t *testing.T) {
-	t.Parallel()
-	w := twoHypervisors(t)
-	w.unreachable["rack2"] = true
-	file := filepath.Join(string(w.dir), "secrets", "hosts", "w-2")
-	// A key that cannot be removed: a folder with something in it has its name.
-	key := readFile(t, file)
-	if err := errors.Join(os.Remove(file), os.MkdirAll(file+"/x", 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	if _, results, err := w.abandon("rack2"); err == nil || !slices.Equal(outcomes(results), []string{"w-2 failed"}) {
-		t.Errorf("%q, %v", outcomes(results), err)
-	}
-	if s := w.state(); len(s.Machines) != 3 || len(s.Cluster.Hypervisors) != 2 {
-		t.Errorf("%+v", s)
-	}
-	if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, []byte(key), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if _, results, err := w.abandon("rack2"); err != nil || !slices.Equal(outcomes(results), []string{"w-2 forgotten"}) {
-		t.Errorf("%q, %v", outcomes(results), err)
-	}
 }

@@ -78,25 +78,6 @@ func TestDestroyKeepsNetworkInUse(t *testing.T) {
 	w.checkEmpty()
 }
 
-// The same for an apply of a hive that has no machines any more.
-func TestApplyKeepsNetworkInUse(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, map[string]int{"w": 1, "x": 1})
-	w.must(w.apply())
-	w.h.AddGuest("guest", "net")
-	w.scale(map[string]int{"x": 1})
-	w.must(w.apply()) // x-1 is on it as well
-	w.hive.Nodes, w.hive.Units, w.hive.Roles = nil, nil, nil
-	if _, err := w.apply(); !errors.Is(err, provider.ErrInUse) || w.state().Cluster == nil {
-		t.Errorf("apply: %v; state: %+v", err, w.state())
-	}
-	w.h.RemoveDomain("guest")
-	if err := w.destroy(nil); err != nil {
-		t.Error(err)
-	}
-	w.checkEmpty()
-}
-
 // plan and apply refuse a machine that cannot be created before they create anything.
 func TestPreflight(t *testing.T) {
 	t.Parallel()
@@ -173,28 +154,6 @@ func TestCopiedMachine(t *testing.T) {
 		t.Errorf("destroy: %v; there is %q", err, w.h.Objects())
 	}
 	w.h.RemoveDomain("zz-copy")
-	if err := w.destroy(nil); err != nil {
-		t.Error(err)
-	}
-	w.checkEmpty()
-}
-
-// A destroy that is interrupted while it cleans up keeps the cluster's id, too.
-func TestDestroyInterruptedDuringCleanup(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, map[string]int{"w": 1})
-	w.must(w.apply())
-	ctx, cancel := context.WithCancel(t.Context())
-	w.h.OnStep(func(_ context.Context, s fake.Step) error {
-		if s.Op == "clean" {
-			cancel()
-		}
-		return nil
-	})
-	if err := w.destroyIn(ctx, nil); !errors.Is(err, context.Canceled) || w.state().Cluster == nil {
-		t.Errorf("%v; %+v", err, w.state())
-	}
-	w.h.OnStep(nil)
 	if err := w.destroy(nil); err != nil {
 		t.Error(err)
 	}

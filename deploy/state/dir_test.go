@@ -1,14 +1,10 @@
 package state
 
 import (
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -62,78 +58,6 @@ func TestAReadOnlyFolderIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Dir(filepath.Join(top, ".nixbench", "demo")).Create(); err == nil || !strings.Contains(err.Error(), "state folder") {
-		t.Error(err)
-	}
-}
-
-// readOnly makes a folder to which even root cannot write, if the file system supports that.
-func readOnly(t *testing.T, dir string) {
-	t.Helper()
-	if os.Getuid() != 0 {
-		if err := os.Chmod(dir, 0o500); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
-		return
-	}
-	const immutable = 0x10 // FS_IMMUTABLE_FL
-	set := func(flags int) error {
-		f, err := os.Open(dir)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags)
-	}
-	if err := set(immutable); err != nil {
-		t.Skipf("no folder can be made immutable: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := set(0); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestAReadOnlyStateFolder(t *testing.T) {
-	d := folder(t)
-	l := mustLock(t, d, "apply")
-	s, err := l.Store()
-	if err != nil {
-		t.Fatal(err)
-	}
-	confirm := func(node string) error {
-		return s.Update(func(s *State) error { s.Confirm(node, Deployment{Path: "/p"}); return nil })
-	}
-	if err := confirm("a"); err != nil {
-		t.Fatal(err)
-	}
-	readOnly(t, string(d))
-	var f *FolderError
-	named := func(err error) {
-		t.Helper()
-		if !errors.As(err, &f) || !strings.Contains(err.Error(), "state folder "+string(d)) || f.Hint() == "" {
-			t.Errorf("%v", err)
-		}
-	}
-	named(confirm("b"))
-	if st := s.State(); len(st.Nodes) != 1 {
-		t.Errorf("what is not on disk is remembered: %v", st.Nodes)
-	}
-	if st, err := d.Load(); err != nil || len(st.Nodes) != 1 {
-		t.Error(st, err)
-	}
-}
-
-func TestNewLockInAReadOnlyFolder(t *testing.T) {
-	d := folder(t)
-	if err := d.Create(); err != nil {
-		t.Fatal(err)
-	}
-	readOnly(t, string(d))
-	_, err := d.Lock(context.Background(), Self("apply"))
-	var f *FolderError
-	if !errors.As(err, &f) || !strings.Contains(err.Error(), "state folder "+string(d)) || f.Hint() == "" {
 		t.Error(err)
 	}
 }

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -190,47 +189,6 @@ func TestAThousandUpdates(t *testing.T) {
 	}
 }
 
-func BenchmarkUpdate(b *testing.B) {
-	d := Dir(filepath.Join(b.TempDir(), "x", "demo"))
-	l, err := d.Lock(context.Background(), Self("apply"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer l.Unlock()
-	s, err := l.Store()
-	if err != nil {
-		b.Fatal(err)
-	}
-	confirm := func(i int) {
-		node := fmt.Sprintf("node-%d", i%1000)
-		if err := s.Update(func(s *State) error {
-			s.Confirm(node, Deployment{Path: "/nix/store/0c5nvzrgq1jhsakkyd7rq9xs5q3yvzw8-nixos-system-" + node, Generation: i, Run: "20261121T015900Z-apply"})
-			return nil
-		}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	for i := range 1000 {
-		confirm(i)
-	}
-	for i := 0; b.Loop(); i++ {
-		confirm(i)
-	}
-}
-
-// An older nixbench reads the state strictly, and reports a field that it does not have as damage:
-// a new field of an intent needs a new version of the state.
-func TestFieldsOfAnIntent(t *testing.T) {
-	var fields []string
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[Intent]()) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		fields = append(fields, name)
-	}
-	if want := []string{"run", "node", "step", "path", "since"}; version == 3 && !slices.Equal(fields, want) {
-		t.Errorf("%q, but version 3 has %q", fields, want)
-	}
-}
-
 func TestDamagedStates(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                         "damaged: unexpected end",
@@ -260,19 +218,6 @@ func TestDamagedStates(t *testing.T) {
 		}
 		if got, err := os.ReadFile(d.stateFile()); err != nil || string(got) != text {
 			t.Errorf("%q was replaced by %q, %v", text, got, err)
-		}
-	}
-}
-
-func TestVersionOfFile(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"version":3}`: "",
-		`{"version":2}`: "x has version 2, which this nixbench cannot read",
-		`{"version":4}`: "x has version 4, which this nixbench cannot read",
-		`{}`:            "x is damaged: it has no version",
-	} {
-		if err := DecodeFile("x", []byte(text), version, &State{}); want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
-			t.Errorf("%s: %v", text, err)
 		}
 	}
 }
@@ -338,24 +283,4 @@ func FuzzState(f *testing.F) {
 			t.Fatalf("%s\n%s\n%v", out, again, err)
 		}
 	})
-}
-
-// A state folder is found by its name, also if the name contains characters of a pattern.
-func TestRemoveTemporaryFilesOfThisFolder(t *testing.T) {
-	top := t.TempDir()
-	for _, folder := range []string{"hive[12]", "hive1"} {
-		if err := errors.Join(os.MkdirAll(filepath.Join(top, folder, "secrets", "hosts"), 0o700),
-			os.WriteFile(filepath.Join(top, folder, ".state.json123"), nil, 0o600),
-			os.WriteFile(filepath.Join(top, folder, "secrets", "hosts", ".w-1"), nil, 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	removeTemporaryFiles(Dir(filepath.Join(top, "hive[12]")))
-	for folder, remain := range map[string]bool{"hive[12]": false, "hive1": true} {
-		for _, file := range []string{".state.json123", "secrets/hosts/.w-1"} {
-			if _, err := os.Stat(filepath.Join(top, folder, file)); (err == nil) != remain {
-				t.Errorf("%s/%s remains: %t", folder, file, err == nil)
-			}
-		}
-	}
 }

@@ -369,22 +369,6 @@ func TestRemoval(t *testing.T) {
 	}
 }
 
-// A drain that fails ends only our own drains.
-func TestDrainCancelledAfterAdministratorsDrain(t *testing.T) {
-	i := newInstance(t, "c-1", "c-2")
-	i.nodes["c-1"].jobs = []string{"f12"}
-	ctx, cancel := context.WithCancel(t.Context())
-	err := i.engine("c-1", "c-2").Drain(ctx, []string{"c-1", "c-2"}, engine.DrainOptions{}, func(_, text string) {
-		if strings.HasPrefix(text, "waits for") {
-			i.nodes["c-1"].reason = "bad disk"
-			cancel()
-		}
-	})
-	if !errors.Is(err, context.Canceled) || !i.nodes["c-1"].drained || i.nodes["c-2"].drained {
-		t.Errorf("%v, %+v, %+v", err, i.nodes["c-1"], i.nodes["c-2"])
-	}
-}
-
 // The engine has all capabilities: a method that two embedded types have would be no method of the engine.
 var _ interface {
 	engine.Engine

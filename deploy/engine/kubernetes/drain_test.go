@@ -546,16 +546,6 @@ func TestDrainBrokenWhileAPIUnavailable(t *testing.T) {
 	})
 }
 
-// The pods of a node that block its drain because of a budget come after the others.
-func TestOrderOfBlockedPods(t *testing.T) {
-	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet"), podOf("debug", "")}},
-		budgets: []object{budget("web", "web", 2, 2, 2)}}
-	checks, err := c.engine("cp-1", "w-1").CheckDrain(t.Context(), []string{"w-1"}, engine.DrainOptions{})
-	if all := checks["w-1"].Blocked; err != nil || len(all) != 2 || all[0].Work != "shop/debug" || all[1].Work != "shop/web-1" {
-		t.Errorf("%+v, %v", all, err)
-	}
-}
-
 // Ctrl-C ends a drain at once, and the node takes work.
 func TestDrainInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

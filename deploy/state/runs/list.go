@@ -69,7 +69,7 @@ func compareNewest(a, b *Run) int {
 // readRuns reads the records of all runs, the newest first. If the record of a run cannot be read, the status of the Run is
 // StatusDamaged.
 func readRuns(d state.Dir) (runs []*Run, err error) {
-	ids, err := runIDs(d)
+	ids, err := runIDs(d) // before the holder: a run that begins later is not in the list, and does not count as killed
 	if err != nil {
 		return nil, err
 	}
@@ -79,14 +79,6 @@ func readRuns(d state.Dir) (runs []*Run, err error) {
 	}
 	for _, id := range ids {
 		r := readRun(d, id, holder)
-		if r.Status() == StatusKilled {
-			// The run may have begun after the lock was checked. Check the lock again: the
-			// run's process now holds the lock, or has written the run's end, or was killed.
-			if holder, err = d.Holder(); err != nil {
-				return nil, err
-			}
-			r = readRun(d, id, holder)
-		}
 		if errors.Is(r.err, os.ErrNotExist) && !durable.Exists(runDir(d, id)) {
 			continue // another process has removed the run
 		}

@@ -145,7 +145,6 @@ func (p pod) describeWait() string {
 // allows an eviction are in Blocked, too.
 func checkPods(pods []pod, o engine.DrainOptions, budgets bool) engine.DrainCheck {
 	var check engine.DrainCheck
-	var byBudgets []engine.DrainItem
 	for _, p := range pods {
 		if p.isTerminating() || strings.HasPrefix(p.namespace(), probeNamespace) { // pods of deep checks contain no work
 			continue
@@ -157,10 +156,9 @@ func checkPods(pods []pod, o engine.DrainOptions, budgets bool) engine.DrainChec
 			check.Add(o, LocalData, p.name(), "has data on the node that the drain deletes: emptyDir "+strings.Join(volumes, ", "))
 		}
 		if budgets && p.block.permanent && p.isEvictable() {
-			byBudgets = append(byBudgets, engine.DrainItem{Work: p.name(), Reason: "cannot be evicted: PodDisruptionBudget " + p.block.name + " " + p.block.text,
+			check.Blocked = append(check.Blocked, engine.DrainItem{Work: p.name(), Reason: "cannot be evicted: PodDisruptionBudget " + p.block.name + " " + p.block.text,
 				Remedy: "change the disruption budget or the number of its pods"})
 		}
 	}
-	check.Blocked = append(check.Blocked, byBudgets...)
 	return check
 }
