@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -62,9 +61,7 @@ func TestLifecycle(t *testing.T) {
 		t.Errorf("two more workers have changed other nodes: from\n%s\nto\n%s", others, now)
 	}
 	others = g.nodeStates("cp-1", "w-1")
-	if code, _, diag := g.try("apply", "--set", "roles.w.count=1", "--yes"); code != 0 || !strings.Contains(diag, fmt.Sprintf("copies of its certificates cannot be revoked, and are valid until %d-", time.Now().Year()+1)) {
-		t.Errorf("exit code %d, and not until when the certificates of removed nodes are valid:\n%s", code, diag)
-	}
+	g.run("apply", "--set", "roles.w.count=1", "--yes")
 	g.checkNodes("cp-1 Ready;w-1 Ready;")
 
 	// Nodes join at any time, without a token.
