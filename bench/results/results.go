@@ -73,8 +73,24 @@ func summarise(s bench.Sweep, all map[int][]bench.Attempt) (in page.Input, count
 		in.Limits = append(in.Limits, limits[key]...)
 	}
 	orderByTime(in.Trials, counted)
-	in.Notes = append(s.DescribeTuning(all), listNotes(s, counted, missing, measured)...)
+	in.Notes = slices.Concat(s.DescribeTuning(all), describeLimited(in.Trials, counted), listNotes(s, counted, missing, measured))
 	return in, counted
+}
+
+// describeLimited returns a note for each thing that limited a trial, such as places, with the cells of these trials. attempts[i] is the
+// attempt of trials[i].
+func describeLimited(trials []page.Trial, attempts []bench.Attempt) (notes []string) {
+	cells := map[string][]string{}
+	for i, a := range attempts {
+		for _, name := range a.Limited {
+			cells[name] = append(cells[name], bench.FormatCell(trials[i].Cell))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(cells)) {
+		list := slices.Compact(slices.Sorted(slices.Values(cells[name])))
+		notes = append(notes, fmt.Sprintf("Limited by %s in at least one trial: %s.", name, strings.Join(list, "; ")))
+	}
+	return notes
 }
 
 // listNotes returns what readers of the results must know. counted are the attempts with a result, missing is the number of trials without a

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -282,5 +283,22 @@ func TestCalibrationWithinSweep(t *testing.T) {
 	}
 	if !strings.Contains(text, "Calibration: ratio of hollow nodes") {
 		t.Errorf("%s", text)
+	}
+}
+
+// A reader learns which cells measure something other than the scheduler.
+func TestDescribeLimited(t *testing.T) {
+	a, b := map[string]string{"scheduler": "a"}, map[string]string{"scheduler": "b"}
+	var trials []page.Trial
+	for _, cell := range []map[string]string{b, a, b, a} {
+		trials = append(trials, page.Trial{Sample: stats.Sample{Cell: cell}})
+	}
+	attempts := []bench.Attempt{{Limited: []string{"places"}}, {Limited: []string{"kwok", "places"}}, {Limited: []string{"places"}}, {}}
+	want := []string{
+		"Limited by kwok in at least one trial: scheduler=a.",
+		"Limited by places in at least one trial: scheduler=a; scheduler=b.",
+	}
+	if got := describeLimited(trials, attempts); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
