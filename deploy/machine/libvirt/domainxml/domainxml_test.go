@@ -129,7 +129,7 @@ func TestMarkIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := DomainInfo{
-		Name: "bench-worker-1", UUID: DomainUUID(cluster, "worker-1"), Type: "kvm", MAC: m.Spec.MAC,
+		Name: "bench-worker-1", UUID: DomainUUID(cluster, "worker-1"), MAC: m.Spec.MAC,
 		Network: "nixbench", Networks: []string{"nixbench"}, VCPUs: 2, Memory: 2 << 30, Disks: []string{"/pool/root"},
 		Mark: &MachineMark{
 			Cluster: "bench", ID: cluster.ID, Node: "worker-1", Role: "worker",
@@ -138,6 +138,32 @@ func TestMarkIsFound(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Special characters in names and options stay inside their element or attribute.
+func TestSpecialCharacters(t *testing.T) {
+	const special = `a<b>&"'/>`
+	for _, m := range []Machine{machine(), aContainer()} {
+		m.Cluster.Name, m.Spec.Role, m.Spec.Init, m.Network.Name = special, special, special, special
+		m.Files.Root, m.Files.Kernel, m.Spec.Image.Cmdline = special, special, special
+		text, err := Domain(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ParseDomain(text)
+		if err != nil || got.Name != special+"-worker-1" || got.Mark == nil || got.Mark.Role != special || got.Network != special {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	n := nat
+	n.Name, n.Domain = special, special
+	text, err := Network(cluster, n, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ParseNetwork(text); err != nil || got.Name != special || got.Domain != special || got.Mark == nil {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

@@ -35,9 +35,6 @@ type Files struct {
 	Hostname   string // a container's systemd credential system.hostname
 }
 
-// Credentials is the folder in a container where systemd finds its credentials.
-const Credentials = "/run/host/credentials"
-
 // deriveUUID returns a UUID computed from the words: the same words give the same UUID.
 func deriveUUID(words ...string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", words))

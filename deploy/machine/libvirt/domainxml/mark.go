@@ -26,35 +26,10 @@ type NetworkMark struct {
 	ID      string `xml:"id,attr"`
 }
 
-func marshalMachineMark(m Machine) (string, error) {
-	return marshalXML(struct {
-		XMLName xml.Name `xml:"nixbench:machine"`
-		Space   string   `xml:"xmlns:nixbench,attr"`
-		MachineMark
-	}{Space: "urn:nixbench:machine:1", MachineMark: MachineMark{
-		Cluster: m.Cluster.Name, ID: m.Cluster.ID, Node: m.Spec.Node, Role: m.Spec.Role,
-		Image: m.Image, Definition: m.Spec.Definition(),
-	}})
-}
-
-func marshalNetworkMark(c provider.Cluster) (string, error) {
-	return marshalXML(struct {
-		XMLName xml.Name `xml:"nixbench:network"`
-		Space   string   `xml:"xmlns:nixbench,attr"`
-		NetworkMark
-	}{Space: "urn:nixbench:network:1", NetworkMark: NetworkMark{Cluster: c.Name, ID: c.ID}})
-}
-
-func marshalXML(v any) (string, error) {
-	text, err := xml.Marshal(v)
-	return string(text), err
-}
-
 // DomainInfo is a domain as libvirt describes it. Mark is nil if nixbench did not create the domain.
 type DomainInfo struct {
 	Name string
 	UUID string
-	Type string // kvm, qemu (emulated), lxc or test
 	Mark *MachineMark
 	MAC  string // MAC of the first interface; nixbench defines this interface, and the role's XML the others
 	// Network is the libvirt network of the first interface; empty if it is on no libvirt network. Networks are those of all interfaces.
@@ -77,7 +52,7 @@ func ParseDomain(text string) (DomainInfo, error) {
 	if err := d.Unmarshal(text); err != nil {
 		return DomainInfo{}, fmt.Errorf("read libvirt's description of a domain: %w", err)
 	}
-	f := DomainInfo{Name: d.Name, UUID: d.UUID, Type: d.Type}
+	f := DomainInfo{Name: d.Name, UUID: d.UUID}
 	if d.Metadata != nil {
 		f.Mark = parseMarks(d.Metadata.XML).Machine
 	}

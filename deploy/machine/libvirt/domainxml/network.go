@@ -2,7 +2,6 @@ package domainxml
 
 import (
 	"crypto/sha256"
-	"encoding/xml"
 	"fmt"
 	"net"
 	"net/netip"
@@ -17,34 +16,12 @@ func Network(c provider.Cluster, n provider.Network, reservations []provider.Res
 	if !n.CIDR.IsValid() || !n.CIDR.Addr().Is4() || n.CIDR.Bits() > 29 {
 		return "", fmt.Errorf("network %s: %s is not an IPv4 range of at least eight addresses", n.Name, n.CIDR)
 	}
-	mark, err := marshalNetworkMark(c)
-	if err != nil {
-		return "", err
-	}
-	gateway := n.Gateway()
-	first, last := gateway.Next(), n.Broadcast().Prev()
-	dhcp := &libvirtxml.NetworkDHCP{Ranges: []libvirtxml.NetworkDHCPRange{{Start: first.String(), End: last.String()}}}
-	for _, r := range reservations {
-		dhcp.Hosts = append(dhcp.Hosts, newHostEntry(r))
-	}
-	x := libvirtxml.Network{
-		Name:     n.Name,
-		UUID:     deriveNetworkUUID(c, n.Name),
-		Metadata: &libvirtxml.NetworkMetadata{XML: mark},
-		Bridge:   &libvirtxml.NetworkBridge{Name: BridgeName(n.Name), STP: "off", Delay: "0"},
-		IPs: []libvirtxml.NetworkIP{{
-			Address: gateway.String(), Family: "ipv4", Prefix: uint(n.CIDR.Bits()), DHCP: dhcp,
-		}},
-		// Use no-ping: by default, dnsmasq pings an address for three seconds before it leases the address.
-		DnsmasqOptions: &libvirtxml.NetworkDnsmasqOptions{Option: []libvirtxml.NetworkDnsmasqOption{{Value: "no-ping"}}},
-	}
-	if n.Domain != "" {
-		x.Domain = &libvirtxml.NetworkDomain{Name: n.Domain, LocalOnly: "yes"}
-	}
-	if n.Mode == provider.NAT {
-		x.Forward = &libvirtxml.NetworkForward{Mode: "nat"}
-	}
-	return x.Marshal()
+	return execute("network.xml", struct {
+		provider.Network
+		Cluster          provider.Cluster
+		UUID, BridgeName string
+		Reservations     []provider.Reservation
+	}{n, c, deriveNetworkUUID(c, n.Name), BridgeName(n.Name), reservations})
 }
 
 // BridgeName returns the name of a network's bridge. The name has 13 bytes; Linux allows 15 bytes for an
@@ -54,16 +31,7 @@ func BridgeName(network string) string {
 }
 
 // Reservation returns the XML of one reservation, for updating an existing network.
-func Reservation(r provider.Reservation) (string, error) {
-	return marshalXML(struct {
-		XMLName xml.Name `xml:"host"`
-		libvirtxml.NetworkDHCPHost
-	}{NetworkDHCPHost: newHostEntry(r)})
-}
-
-func newHostEntry(r provider.Reservation) libvirtxml.NetworkDHCPHost {
-	return libvirtxml.NetworkDHCPHost{MAC: r.MAC, Name: r.Node, IP: r.Address.String()}
-}
+func Reservation(r provider.Reservation) (string, error) { return execute("reservation", r) }
 
 // NetworkInfo is a network as libvirt describes it. Mark is nil if nixbench did not create the network.
 type NetworkInfo struct {
@@ -80,12 +48,6 @@ type NetworkInfo struct {
 // because a copy has another UUID.
 func (f NetworkInfo) BelongsTo(c provider.Cluster) bool {
 	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == deriveNetworkUUID(c, f.Name)
-}
-
-// OwnsBridge reports whether libvirt created the network's bridge. libvirt removes such a bridge when the
-// network stops.
-func (f NetworkInfo) OwnsBridge() bool {
-	return f.Mode.Ours() || f.Mode == "route" || f.Mode == "open"
 }
 
 func deriveNetworkUUID(c provider.Cluster, name string) string {

@@ -11,11 +11,7 @@ func PoolUUID(name, path string) string { return deriveUUID("pool", name, path) 
 
 // Pool returns the XML of a pool of type dir.
 func Pool(name, path, mode string) (string, error) {
-	p := libvirtxml.StoragePool{
-		Type: "dir", Name: name, UUID: PoolUUID(name, path),
-		Target: &libvirtxml.StoragePoolTarget{Path: path, Permissions: &libvirtxml.StoragePoolTargetPermissions{Mode: mode}},
-	}
-	return p.Marshal()
+	return execute("pool", struct{ Name, UUID, Path, Mode string }{name, PoolUUID(name, path), path, mode})
 }
 
 // Volume describes a volume to be created in a pool.
@@ -28,27 +24,8 @@ type Volume struct {
 	Mode          string
 }
 
-// XML returns the volume's XML. In this XML, the volume has no space allocated in advance.
-func (v Volume) XML() (string, error) {
-	x := libvirtxml.StorageVolume{
-		Name:       v.Name,
-		Capacity:   &libvirtxml.StorageVolumeSize{Unit: "bytes", Value: v.Capacity},
-		Allocation: &libvirtxml.StorageVolumeSize{Unit: "bytes", Value: 0},
-		Target: &libvirtxml.StorageVolumeTarget{
-			Format:      &libvirtxml.StorageVolumeTargetFormat{Type: v.Format},
-			Permissions: &libvirtxml.StorageVolumeTargetPermissions{Mode: v.Mode},
-		},
-	}
-	if v.Format == "qcow2" {
-		x.Target.Compat = "1.1"
-	}
-	if v.Backing != "" {
-		x.BackingStore = &libvirtxml.StorageVolumeBackingStore{
-			Path: v.Backing, Format: &libvirtxml.StorageVolumeTargetFormat{Type: v.BackingFormat},
-		}
-	}
-	return x.Marshal()
-}
+// XML returns the volume's XML.
+func (v Volume) XML() (string, error) { return execute("volume", v) }
 
 // PoolInfo is a pool as libvirt describes it.
 type PoolInfo struct {
