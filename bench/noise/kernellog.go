@@ -27,46 +27,28 @@ var alertRE = regexp.MustCompile(`^(Memory cgroup )?[Oo]ut of memory: |blocked f
 // the benchmark.
 const cgroupMemory = "Memory cgroup out of memory"
 
-// kernelLog looks for messages in the log of the kernel. A nil kernelLog finds nothing.
+// kernelLog looks for messages in the log of the kernel. It finds nothing if the log is not readable.
 type kernelLog struct {
 	fd     int
 	alerts []string // the first messages that alertRE matches
 	buffer []byte
 }
 
-// openKernelLog opens the kernel's log, so that only later messages are read. It returns nil if the log is not readable.
-func openKernelLog(path string) *kernelLog {
+// openKernelLog opens the kernel's log, so that only later messages are read.
+func openKernelLog(path string) kernelLog {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil
+		fd = -1 // from which reads fail
 	}
-	if _, err := unix.Seek(fd, 0, unix.SEEK_END); err != nil {
-		unix.Close(fd)
-		return nil
-	}
-	return &kernelLog{fd: fd, buffer: make([]byte, 8<<10)} // the kernel's records are shorter
+	_, _ = unix.Seek(fd, 0, unix.SEEK_END)
+	return kernelLog{fd: fd, buffer: make([]byte, 8<<10)} // the kernel's records are shorter
 }
 
-func (k *kernelLog) close() {
-	if k != nil {
-		unix.Close(k.fd)
-	}
-}
-
-// alertTexts returns the texts of the first messages that alertRE matches, at most maxAlerts.
-func (k *kernelLog) alertTexts() []string {
-	if k == nil {
-		return nil
-	}
-	return k.alerts
-}
+func (k *kernelLog) close() { _ = unix.Close(k.fd) }
 
 // read reads the warnings and more serious messages that the kernel has written since the last call. Messages that programs have written
 // into the kernel's log do not count.
 func (k *kernelLog) read() {
-	if k == nil {
-		return
-	}
 	for range maxRecords {
 		n, err := unix.Read(k.fd, k.buffer)
 		if err == unix.EPIPE || err == unix.EINTR { // continue after EPIPE: the kernel has overwritten records that were not read yet

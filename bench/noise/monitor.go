@@ -1,8 +1,11 @@
 package noise
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -15,7 +18,7 @@ const canaryTime = 30 * time.Second
 // Options are the options of a monitor.
 type Options struct {
 	Source    Source
-	Reference Canary        // the time of the fixed work on the idle machine; zero: that of the canary before the trial
+	Reference Canary        // the time of the fixed work on the idle machine
 	Interval  time.Duration // between two samples; default: 1 s
 	// States returns the states of the benchmark's machines by name, as their hypervisors report them. nil: the hypervisors are not asked.
 	States func(context.Context) (map[string]string, error)
@@ -46,14 +49,14 @@ type Report struct {
 
 // Monitor takes samples in the background.
 type Monitor struct {
-	options Options
-	sampler *Sampler
-	watcher *watcher
-	before  *Canary
-	notes   []string
-	samples []Sample // until the goroutine that takes samples has ended, only this goroutine uses the fields here and below
-	stop    context.CancelFunc
-	done    chan struct{}
+	options   Options
+	sampler   *Sampler
+	before    *Canary
+	notes     []string
+	samples   []Sample // until the goroutine that takes samples has ended, only this goroutine uses the fields here and below
+	statesErr error    // the error of the first request for the states of machines that failed
+	stop      context.CancelFunc
+	done      chan struct{}
 }
 
 // Start measures the canary, takes the first sample, and takes samples in the background until Stop is called or ctx ends.
@@ -68,8 +71,7 @@ func Start(ctx context.Context, o Options) (*Monitor, error) {
 		return nil, context.Cause(ctx)
 	}
 	m.sampler = NewSampler(o.Source)
-	m.samples = append(m.samples, m.sampler.Sample())
-	m.watcher = watch(ctx, o.States, o.Interval)
+	m.sample(ctx)
 	ctx, m.stop = context.WithCancel(ctx)
 	go m.run(ctx)
 	return m, nil
@@ -84,7 +86,13 @@ func (m *Monitor) canary(ctx context.Context) *Canary {
 	return &c
 }
 
-// run takes a sample in each interval until ctx ends.
+func (m *Monitor) sample(ctx context.Context) {
+	s := m.sampler.Sample()
+	m.addStates(ctx, s)
+	m.samples = append(m.samples, s)
+}
+
+// run takes a sample in each interval until ctx ends, and then the last one.
 func (m *Monitor) run(ctx context.Context) {
 	defer close(m.done)
 	tick := time.NewTicker(m.options.Interval)
@@ -92,10 +100,10 @@ func (m *Monitor) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			m.samples = append(m.samples, m.sampler.Sample())
+			m.sample(context.WithoutCancel(ctx))
 			return
 		case <-tick.C:
-			m.samples = append(m.samples, m.sampler.Sample())
+			m.sample(ctx)
 		}
 	}
 }
@@ -105,40 +113,26 @@ func (m *Monitor) Stop() Report {
 	m.stop()
 	<-m.done
 	m.sampler.Close()
-	seen, statesErr := m.watcher.end()
 	ctx, cancel := context.WithTimeout(context.Background(), canaryTime)
 	defer cancel()
 	after := m.canary(ctx)
 	r := summarize(m.samples)
 	r.Foreign = m.sampler.processes.top(topPrograms)
-	r.KernelAlerts = m.sampler.kmsg.alertTexts()
-	for _, d := range r.Disturbances {
-		seen = seen.with(d)
-	}
-	r.Disturbances = seen.list()
-	r.Before, r.After = m.before, after
-	if statesErr != nil {
-		r.Unobserved = append(r.Unobserved, "the machines, whose states their hypervisor did not report ("+statesErr.Error()+")")
-	}
-	if r.Reference = &m.options.Reference; r.Reference.Spin == 0 {
-		r.Reference = m.before
+	r.KernelAlerts = m.sampler.kmsg.alerts
+	r.Reference, r.Before, r.After = &m.options.Reference, m.before, after
+	if m.statesErr != nil {
+		r.Unobserved = append(r.Unobserved, "the machines, whose states their hypervisor did not report ("+m.statesErr.Error()+")")
 	}
 	r.SpinRatio = spinRatio(m.options.Reference, m.before, after)
 	r.Notes = append(m.notes, r.Notes...)
 	return r
 }
 
-// spinRatio returns the time of the fixed computation before or after the trial, divided by its time in the reference. Of these two
-// ratios, it returns the one that is further from 1.
-func spinRatio(reference Canary, before, after *Canary) (out *float64) {
-	if reference.Spin == 0 && before != nil {
-		reference, before = *before, nil
-	}
-	if reference.Spin == 0 {
-		return nil
-	}
-	for _, c := range []*Canary{before, after} {
-		if c == nil {
+// spinRatio returns the time of the fixed computation before or after the trial, divided by its time in the reference. Of these ratios, it
+// returns the one that is further from 1.
+func spinRatio(reference Canary, canaries ...*Canary) (out *float64) {
+	for _, c := range canaries {
+		if c == nil || reference.Spin == 0 {
 			continue
 		}
 		if ratio := c.Spin.Seconds() / reference.Spin.Seconds(); out == nil || deviation(ratio) > deviation(*out) {
@@ -160,9 +154,11 @@ func summarize(samples []Sample) Report {
 	r.PSICPU = share(increase(first.Pressure, last.Pressure), new(r.Duration.Seconds()))
 	swapped := increase(first.SwapPages, last.SwapPages)
 	r.SwapPages = share(swapped, new(r.Duration.Seconds()))
-	seen := disturbances{}
+	seen := map[Disturbance]bool{}
 	for i, s := range samples {
-		seen.add(s.Machines)
+		for machine, state := range s.Machines {
+			seen[Disturbance{machine, state}] = true
+		}
 		if i == 0 {
 			continue
 		}
@@ -177,7 +173,9 @@ func summarize(samples []Sample) Report {
 			r.ClockStep = new(step.Abs().Seconds())
 		}
 	}
-	r.Disturbances = seen.list()
+	r.Disturbances = slices.SortedFunc(maps.Keys(seen), func(a, b Disturbance) int {
+		return cmp.Or(cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.State, b.State))
+	})
 	if swapped != nil && *swapped > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%.0f pages were swapped in or out", *swapped))
 	}

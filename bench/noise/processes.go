@@ -72,10 +72,9 @@ func (ps *processes) update(s *Sampler, busy float64) bool {
 		ps.byID, ps.ended, ps.began = map[int]*process{}, map[string]foreignProgram{}, busy
 	}
 	ps.round++
-	proc := s.path("proc") + "/"
 	for _, name := range names {
 		if id, err := strconv.Atoi(name); err == nil {
-			ps.observe(id, s.readUntil(proc+name+"/stat", true))
+			ps.observe(id, s.read("proc/"+name+"/stat"))
 		}
 	}
 	own, kernel := 0.0, 0.0
@@ -112,7 +111,7 @@ func (ps *processes) observe(id int, stat []byte) {
 		if i == len(v) {
 			break
 		}
-		v[i] = parseUint(field)
+		v[i], _ = strconv.ParseUint(string(field), 10, 64) // 0 for the state, and for fields that can be negative
 		i++
 	}
 	if i < len(v) {
@@ -129,17 +128,6 @@ func (ps *processes) observe(id int, stat []byte) {
 		p.name = printable(name)
 	}
 	p.used, p.total, p.parent, p.round = used, used+float64(v[13]+v[14]), int(v[1]), ps.round
-}
-
-// parseUint returns 0 for a text that is no number: the state of a process, and fields that can be negative.
-func parseUint(text []byte) (n uint64) {
-	for _, c := range text {
-		if c < '0' || c > '9' {
-			return 0
-		}
-		n = n*10 + uint64(c-'0')
-	}
-	return n
 }
 
 // printable returns the name of a program without control characters.

@@ -1,7 +1,7 @@
 // Package noise observes the computer on which the machines of a benchmark run. It decides, by limits that are declared before a trial,
 // whether something other than the benchmark used this computer during the trial.
 //
-//	m, err := noise.Start(ctx, noise.Options{Source: noise.Source{Machines: machines}, Dir: dir})
+//	m, err := noise.Start(ctx, noise.Options{Source: noise.Source{Machines: machines}})
 //	// the trial
 //	verdict := thresholds.Judge(m.Stop())
 //
@@ -17,8 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // ticks is the number of units per second of the processor times in /proc. Linux fixes this number for programs.
@@ -38,16 +36,15 @@ type Source struct {
 
 // Sample contains the counters of the machine at one time. Times are in seconds.
 type Sample struct {
-	Time      time.Time `json:"time"`
-	Total     *float64  `json:"total,omitempty"`     // time of all processors since the boot, also idle
-	Steal     *float64  `json:"steal,omitempty"`     // processor time that this computer's hypervisor gave to other machines, since the boot
-	Foreign   *float64  `json:"foreign,omitempty"`   // processor time outside of the benchmark and the kernel, since the first sample
-	Pressure  *float64  `json:"pressure,omitempty"`  // time during which a process waited for a processor, since the boot
-	SwapPages *float64  `json:"swapPages,omitempty"` // pages swapped in or out since the boot
-	Busy      *float64  `json:"busy,omitempty"`      // time of all processors in programs and in the kernel, since the boot
-	Frequency *float64  `json:"frequency,omitempty"` // frequency of the fastest processor, as a share of its maximum
-	// Machines has the states of machines that do not run.
-	Machines map[string]string `json:"machines,omitempty"`
+	Time      time.Time         `json:"time"`
+	Total     *float64          `json:"total,omitempty"`     // time of all processors since the boot, also idle
+	Steal     *float64          `json:"steal,omitempty"`     // processor time that this computer's hypervisor gave to other machines, since the boot
+	Foreign   *float64          `json:"foreign,omitempty"`   // processor time outside of the benchmark and the kernel, since the first sample
+	Pressure  *float64          `json:"pressure,omitempty"`  // time during which a process waited for a processor, since the boot
+	SwapPages *float64          `json:"swapPages,omitempty"` // pages swapped in or out since the boot
+	Busy      *float64          `json:"busy,omitempty"`      // time of all processors in programs and in the kernel, since the boot
+	Frequency *float64          `json:"frequency,omitempty"` // frequency of the fastest processor, as a share of its maximum
+	Machines  map[string]string `json:"machines,omitempty"`  // states of the machines that do not run
 }
 
 // Sampler takes samples of a machine. Its zero value is not usable, see [NewSampler].
@@ -55,9 +52,8 @@ type Sampler struct {
 	source    Source
 	self      int
 	processes processes
-	kmsg      *kernelLog
-	frequency [][2]string // the files of the current and of the maximum frequency
-	buffer    []byte
+	kmsg      kernelLog
+	frequency [][2]string // the files of the current and of the maximum frequency, below the root of the source
 }
 
 // NewSampler returns a sampler for the computer source. The caller must call Close after the last sample.
@@ -65,11 +61,12 @@ func NewSampler(source Source) *Sampler {
 	if source.Root == "" {
 		source.Root = "/"
 	}
-	s := &Sampler{source: source, self: os.Getpid(), buffer: make([]byte, 64<<10)}
+	s := &Sampler{source: source, self: os.Getpid()}
 	s.kmsg = openKernelLog(s.path("dev/kmsg"))
 	current, _ := filepath.Glob(s.path("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")) // the pattern is correct
 	for _, c := range current[:min(len(current), maxFrequencies)] {
-		s.frequency = append(s.frequency, [2]string{c, filepath.Join(filepath.Dir(c), "cpuinfo_max_freq")})
+		folder, _ := filepath.Rel(source.Root, filepath.Dir(c)) // both are below the same root
+		s.frequency = append(s.frequency, [2]string{folder + "/scaling_cur_freq", folder + "/cpuinfo_max_freq"})
 	}
 	return s
 }
@@ -88,12 +85,12 @@ func (s *Sampler) Sample() Sample {
 			out.Foreign = new(s.processes.foreign() / ticks)
 		}
 	}
-	if line, ok := lineOf(s.read(s.path("proc/pressure/cpu")), "some "); ok {
+	if line, ok := lineOf(s.read("proc/pressure/cpu"), "some "); ok {
 		if _, text, ok := strings.Cut(line, "total="); ok {
 			out.Pressure = number(text, 1e6)
 		}
 	}
-	vmstat := s.read(s.path("proc/vmstat"))
+	vmstat := s.read("proc/vmstat")
 	in, okIn := lineOf(vmstat, "pswpin ")
 	pages, okOut := lineOf(vmstat, "pswpout ")
 	if okIn && okOut {
@@ -113,7 +110,7 @@ func (s *Sampler) Sample() Sample {
 // processorTime returns the times of all processors. busy is the time in programs and in the kernel without interrupts, in ticks. total is
 // all time, and steal the time that the hypervisor gave to other machines, in seconds.
 func (s *Sampler) processorTime() (busy, total float64, steal *float64, ok bool) {
-	line, ok := lineOf(s.read(s.path("proc/stat")), "cpu ")
+	line, ok := lineOf(s.read("proc/stat"), "cpu ")
 	fields := strings.Fields(line)
 	if !ok || len(fields) < 4 {
 		return 0, 0, nil, false
@@ -134,35 +131,13 @@ func (s *Sampler) processorTime() (busy, total float64, steal *float64, ok bool)
 	return busy, total, steal, true
 }
 
-// read returns the content of a file of /proc or /sys, or nil. The next call overwrites the content. read uses system calls directly:
-// there are many files, and the packages of Go need three times as many system calls.
-func (s *Sampler) read(path string) []byte { return s.readUntil(path, false) }
-
-// readUntil is like read. If once is true, it makes only one read call, which is enough for files that the kernel returns in one piece.
-func (s *Sampler) readUntil(path string, once bool) []byte {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+// read returns the content of a file of the source, or nil.
+func (s *Sampler) read(name string) []byte {
+	data, err := os.ReadFile(s.path(name))
 	if err != nil {
 		return nil
 	}
-	defer unix.Close(fd)
-	for n := 0; ; {
-		if n == len(s.buffer) {
-			s.buffer = append(s.buffer, make([]byte, n)...)
-		}
-		m, err := unix.Read(fd, s.buffer[n:])
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return nil
-		case m == 0:
-			return s.buffer[:n]
-		default:
-			n += m
-			if once {
-				return s.buffer[:n]
-			}
-		}
-	}
+	return data
 }
 
 // lineOf returns the rest of the first line that begins with the prefix.

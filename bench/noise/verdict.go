@@ -16,15 +16,9 @@ const (
 // Thresholds are the limits for the noise of a trial. A benchmark declares them before the first trial. A verdict depends only on the
 // thresholds and on the observation of this computer, never on the results of the trial. A negative threshold switches its check off.
 //
-// PSICPU alone makes a trial suspect, and never invalid. The kernel counts the pressure (waiting for a processor) of all processes
-// together. The cluster's machines run on this computer, so the benchmark itself causes most of the pressure. A trial with high pressure
-// is invalid only if also foreign processes exceed their limit, because then the foreign processes have competed with the benchmark.
-//
-// A low frequency, and a process that exceeded the memory of its cgroup make a trial
-// suspect, and never invalid: the benchmark itself can be their cause, and then a repetition would not help. Those of these values that
-// were not observed are ignored, because many computers do not have them.
-//
-// A machine of the benchmark that did not run always makes a trial invalid. It has no threshold.
+// PSICPU and Frequency, and a process that exceeded the memory of its cgroup, make a trial suspect, and never invalid: the benchmark itself can
+// be their cause, and then a repetition would not help. But with foreign processes above their limit, the pressure on the processors makes it
+// invalid. A machine of the benchmark that did not run always makes a trial invalid. It has no threshold.
 type Thresholds struct {
 	Steal      float64 `json:"steal"`          // processor time that the hypervisor of this machine used for other machines, of all processor time
 	ForeignCPU float64 `json:"foreignCpu"`     // processor time of processes outside of the benchmark, of all processor time
@@ -84,7 +78,7 @@ func (t Thresholds) Judge(r Report) Verdict {
 	}
 	t.judgeSystem(r, &v)
 	for _, d := range r.Disturbances {
-		v.add(Invalid, "%s", d.text())
+		v.add(Invalid, "the machine %s was %s", d.Machine, d.State)
 	}
 	for _, h := range r.Unobserved {
 		v.add(Suspect, "noise of %s was not observed", h)
@@ -137,18 +131,5 @@ func names(programs []Program) string {
 	return ": " + strings.Join(out, ", ")
 }
 
-// percent returns a share as text in percent, with at least two significant digits.
-func percent(share float64) string {
-	digits := 0
-	switch {
-	case share < 0.1:
-		digits = 2
-	case share < 0.9995:
-		digits = 1
-	}
-	text := strconv.FormatFloat(100*share, 'f', digits, 64)
-	if strings.Contains(text, ".") {
-		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
-	}
-	return text + " %"
-}
+// percent returns a share as text in percent.
+func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 3, 64) + " %" }

@@ -3,9 +3,7 @@ package sweeps
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 
 	"github.com/nixbench/nixbench/bench"
@@ -13,22 +11,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// referenceFile returns the path of the measurement of this computer without load, with which the canaries of all trials of a sweep are
-// compared, so that also a slow change of this computer from trial to trial is seen. Archives do not contain the file, because a sweep may
-// be repeated on another computer.
-func referenceFile(store *bench.Store) string { return filepath.Join(store.Folder, "reference.json") }
-
-// loadReference reads the noise reference of a sweep. If the sweep has none yet, loadReference measures and stores it.
+// loadReference reads the measurement of this computer without load, with which the canaries of all trials of a sweep are compared, so that
+// also a slow change of this computer from trial to trial is seen. If the sweep has none yet, loadReference measures and stores it.
 func loadReference(ctx context.Context, store *bench.Store) (c noise.Canary, err error) {
-	data, err := durable.Read(referenceFile(store), durable.RecordSize)
+	file := filepath.Join(store.Folder, "reference.json")
+	data, err := durable.Read(file, durable.RecordSize)
 	if err == nil {
-		err = json.Unmarshal(data, &c)
-	}
-	if err == nil {
-		return c, nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return c, fmt.Errorf("%s: %w", referenceFile(store), err)
+		return c, json.Unmarshal(data, &c)
 	}
 	if c, err = noise.MeasureReference(ctx); err != nil {
 		return c, fmt.Errorf("measure this computer before the first trial: %w", err)
@@ -36,7 +25,7 @@ func loadReference(ctx context.Context, store *bench.Store) (c noise.Canary, err
 	if data, err = json.Marshal(c); err != nil {
 		return c, err
 	}
-	return c, durable.Write(referenceFile(store), append(data, '\n'))
+	return c, durable.Write(file, append(data, '\n'))
 }
 
 // newObserver returns an observer of this computer. The observer compares the noise of each trial with the reference of the sweep.

@@ -63,7 +63,7 @@ func TestReference(t *testing.T) {
 	if got, report := newObserver(store, reference)(t.Context(), bench.Trial{}, &bench.Running{})(); got.State != bench.Invalid || report.Reference == nil {
 		t.Errorf("%s %q", got.State, got.Reasons)
 	}
-	if err := os.WriteFile(referenceFile(store), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(store.Folder, "reference.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := loadReference(t.Context(), store); err == nil {
