@@ -204,8 +204,6 @@ func TestHostileArchive(t *testing.T) {
 		"link out":      {{Name: "x/source/l", Typeflag: tar.TypeSymlink, Linkname: "../../y"}},
 		"links out together": {{Name: "x/source/s/", Typeflag: tar.TypeDir}, {Name: "x/source/p/q/d", Typeflag: tar.TypeSymlink, Linkname: "../../s"},
 			{Name: "x/source/p/q/e", Typeflag: tar.TypeSymlink, Linkname: "d/../../../y"}},
-		"deep": {{Name: "x/source" + strings.Repeat("/d", 100) + "/", Typeflag: tar.TypeDir}},
-		"many": slices.Repeat([]*tar.Header{{Name: "x/source/d/", Typeflag: tar.TypeDir}}, maxEntries+1),
 	} {
 		if err := ReadArchive(bytes.NewReader(compress(t, entries...)), filepath.Join(t.TempDir(), "sweep")); err == nil || !strings.Contains(err.Error(), "the archive contains") {
 			t.Errorf("%s: %v", name, err)

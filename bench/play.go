@@ -85,14 +85,6 @@ func (a *attempt) doubt(reasons ...string) {
 	a.Reasons = append(a.Reasons, reasons...)
 }
 
-// doubtsOf returns the reasons why the player doubts its own measurement of the last workload, such as an interrupted watch.
-func doubtsOf(p player.Player) []string {
-	if d, ok := p.(player.Doubter); ok {
-		return d.Doubts()
-	}
-	return nil
-}
-
 // Limits for the time by which a job is submitted later than intended: maxLate seconds, or a share of the duration of the workload.
 const (
 	maxLate      = 1.0

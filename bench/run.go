@@ -204,13 +204,14 @@ func (a *attempt) execute(ctx context.Context, folder string) error {
 
 // play submits the jobs, computes the metrics of the trial, and decides whether the trial is valid, suspect or invalid.
 func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job, running *Running) error {
-	var before counters
+	var before, after counters
 	stop := func() (v noise.Verdict, r *noise.Report) { return } // until the observation has begun
 	defer func() { stop() }()
 	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Workload()].TimeLimit)
 	playErr := a.submit(ctx, p, jobs, limit, func() error { // measure usage and noise from here on, without the preparations of the player
 		stop = sync.OnceValues(a.Observe(ctx, a.trial, running))
-		before = readCounters(ctx, p, false)
+		before.requests, before.errRequests = p.Requests(ctx)
+		before.usage, before.errUsage = p.Usage(ctx) // the last reading before the workload, because the scheduler also receives the others
 		if before.errUsage != nil {
 			return fmt.Errorf("the usage of the scheduler: %w", before.errUsage)
 		}
@@ -222,7 +223,8 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	// From the beginning of the workload on, a failure is a result: the workload did not finish. To repeat it would hide a scheduler that
 	// breaks under load.
 	unfinished, broken := playErr != nil, playErr != nil && !errors.Is(playErr, errTimeLimit)
-	after := readCounters(ctx, p, true)
+	after.usage, after.errUsage = p.Usage(ctx)
+	after.requests, after.errRequests = p.Requests(ctx)
 	var cleanErr error
 	if unfinished { // remove the jobs that still run, which would slow down the canary, the fixed work after the trial
 		cleanErr = a.phase("clean", func() error { return p.Clean(ctx) })
@@ -235,10 +237,12 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	a.Result = trial.Measure(jobs, a.start, a.ended, a.events, running.Nodes, cpus)
 	a.Result.Hollow = running.Hollow
 	a.State, a.Reasons, a.Noise = verdict.State, verdict.Reasons, report
-	a.addCounters(p, before, after)
-	a.addClocks(p)
+	observed := p.Observed()
+	a.Place, a.Image = observed.Place, observed.Image
+	a.addCounters(before, after)
+	a.addClocks(observed.Clocks)
 	a.doubt(running.Doubts...)
-	a.doubt(doubtsOf(p)...)
+	a.doubt(observed.Doubts...)
 	a.doubt(a.lateness()...)
 	if n := a.Result.Unstamped; n > 0 && !a.withoutStamps() {
 		a.doubt(fmt.Sprintf("%d of %d jobs have no stamp of their first and last instruction, so wait and other metrics are absent", n, a.Result.Finished))
@@ -250,7 +254,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	case unfinished:
 		a.Reasons = append(a.Reasons, fmt.Sprintf("%d of %d jobs finished in %v, the time limit", a.Result.Finished, len(jobs), limit))
 	}
-	a.addLimits(p)
+	a.addLimits(observed.Capacity)
 	if !unfinished && a.Store.Sweep.Benchmark.Reset != Fresh {
 		cleanErr = a.phase("clean", func() error { return p.Clean(ctx) })
 	}
@@ -277,12 +281,10 @@ func (a *attempt) addUsage(before, after map[string]player.Usage) {
 
 // addClocks records the difference between the clock of the scheduler's node and the clock of this computer, and the error of this
 // difference.
-func (a *attempt) addClocks(p player.Player) {
-	c, ok := p.(player.Clocked)
-	if !ok {
+func (a *attempt) addClocks(clocks *player.Clocks) {
+	if clocks == nil {
 		return
 	}
-	clocks := c.Clocks()
 	a.Clock = &Clock{
 		Offset: clocks.Before.Offset.Seconds(), Drift: (clocks.After.Offset - clocks.Before.Offset).Seconds(),
 		Error: max(clocks.Before.Error, clocks.After.Error).Seconds(),
@@ -300,7 +302,7 @@ const (
 
 // addLimits records what limits the trial: limits of the scheduler that the measured rates have almost reached, the places for tasks, the
 // submission of jobs, or the simulation of hollow nodes. A player that could hardly submit jobs faster is a doubt.
-func (a *attempt) addLimits(p player.Player) {
+func (a *attempt) addLimits(capacity float64) {
 	m := a.Result.Metrics
 	for _, l := range a.Limits {
 		if _, near := trial.NearLimit(l, func(metric string) (float64, bool) { v, ok := m[metric]; return v, ok }); near {
@@ -316,13 +318,12 @@ func (a *attempt) addLimits(p player.Player) {
 	if a.Result.Hollow > 0 && m["launch_p50"] > kwokDelay {
 		a.Limited = append(a.Limited, "kwok")
 	}
-	c, ok := p.(player.Capable)
-	if !ok || c.Capacity() == 0 {
+	if capacity == 0 {
 		return
 	}
-	m["submit_capacity"] = c.Capacity()
-	if rate := m["throughput"]; a.trial.Cell[SubmissionFactor] != ArraySubmission && rate > nearClient*c.Capacity() {
-		a.doubt(fmt.Sprintf("%.3g jobs per second have finished, and the player can submit at most %.3g: the submission may limit the result", rate, c.Capacity()))
+	m["submit_capacity"] = capacity
+	if rate := m["throughput"]; a.trial.Cell[SubmissionFactor] != ArraySubmission && rate > nearClient*capacity {
+		a.doubt(fmt.Sprintf("%.3g jobs per second have finished, and the player can submit at most %.3g: the submission may limit the result", rate, capacity))
 	}
 }
 

@@ -492,7 +492,9 @@ type limitedPlayer struct {
 	events   func([]workload.Job, time.Time) []player.Event
 }
 
-func (p limitedPlayer) Capacity() float64 { return p.capacity }
+func (p limitedPlayer) Observed() player.Observations {
+	return player.Observations{Capacity: p.capacity}
+}
 
 func (p limitedPlayer) Play(_ context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	for _, e := range p.events(jobs, begin()) {
@@ -587,7 +589,7 @@ type slowPlayer struct {
 	doubts      []string
 }
 
-func (p slowPlayer) Doubts() []string { return p.doubts }
+func (p slowPlayer) Observed() player.Observations { return player.Observations{Doubts: p.doubts} }
 
 func (p slowPlayer) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	select {
@@ -718,10 +720,10 @@ func (p *busyPlayer) Usage(context.Context) (map[string]player.Usage, error) {
 	return map[string]player.Usage{"scheduler": {CPU: p.cpu}}, p.usageErr
 }
 
-func (p *busyPlayer) Clocks() player.Clocks {
-	return player.Clocks{
+func (p *busyPlayer) Observed() player.Observations {
+	return player.Observations{Clocks: &player.Clocks{
 		Before: player.Clock{Offset: 2 * time.Second, Error: time.Millisecond}, After: player.Clock{Offset: 1500 * time.Millisecond, Error: 3 * time.Millisecond},
-	}
+	}}
 }
 
 // The usage and the noise of a trial contain neither the player's setup nor the removal of unfinished jobs.

@@ -154,18 +154,13 @@ func List(folder string) ([]*Store, error) {
 // machines.
 func RemoveIncomplete(folder string) error {
 	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return err
-	}
 	for _, e := range entries {
 		path := filepath.Join(folder, e.Name())
-		if _, err := os.Stat(filepath.Join(path, "sweep.json")); idForm.MatchString(e.Name()) && errors.Is(err, fs.ErrNotExist) {
-			if err := os.RemoveAll(path); err != nil {
-				return err
-			}
+		if idForm.MatchString(e.Name()) && !durable.Exists(filepath.Join(path, "sweep.json")) {
+			err = errors.Join(err, os.RemoveAll(path))
 		}
 	}
-	return nil
+	return err
 }
 
 func workloadFile(folder, name string) string {

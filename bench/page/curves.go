@@ -119,51 +119,41 @@ func (a analysis) plotLoad(cells []stats.Group, names []series) []plot {
 	if len(trials) == 0 {
 		return nil
 	}
-	queue, x := newTimePlot("jobs that wait", "", last)
-	busy, _ := newTimePlot("processors in use", "%", last)
-	queues, uses := make([][]change, len(trials)), make([][]change, len(trials))
-	most, busiest := 1.0, 100.0
+	waiting, running := make([][]change, len(trials)), make([][]change, len(trials))
 	for i, t := range trials {
 		for _, s := range t.Times.Spans {
-			queues[i] = append(queues[i], change{s.Submit, 1})
-			share := 100 * float64(s.CPUs) / float64(max(t.CPUs, 1))
-			switch {
-			case !math.IsInf(s.Start, 0):
-				queues[i] = append(queues[i], change{s.Start, -1})
-				uses[i] = append(uses[i], change{s.Start, share})
-				if !math.IsInf(s.End, 0) {
-					uses[i] = append(uses[i], change{s.End, -share})
-				}
-			case !math.IsInf(s.End, 0): // the job was refused
-				queues[i] = append(queues[i], change{s.End, -1})
+			waiting[i] = append(waiting[i], change{s.Submit, 1}, change{min(s.Start, s.End), -1}) // a job that was refused has no start
+			share := 100 * float64(s.CPUs) / float64(t.CPUs)
+			if !math.IsInf(s.Start, 0) {
+				running[i] = append(running[i], change{s.Start, share}, change{s.End, -share})
 			}
 		}
-		most = max(most, new(plot).addCurve(series{}, "", queues[i], x, 1))
-		busiest = max(busiest, new(plot).addCurve(series{}, "", uses[i], x, 1))
 	}
-	out := []*plot{&queue, &busy}
-	for k, p := range out {
-		p.Data = [][]string{{"series", "seconds", p.Title}}
-		all, highest := queues, most
-		if k == 1 {
-			all, highest = uses, busiest
-		}
-		var y scale
-		y, p.YTicks = heights(0, highest)
-		for i, t := range trials {
-			if k == 1 && t.CPUs == 0 {
-				continue
-			}
-			name := a.nameInWorkload(t.Cell)
-			s := series{name, classOf(names, name)}
-			p.Legend = append(p.Legend, s)
-			p.addCurve(s, fmt.Sprintf("%s, trial %d", name, t.Order), all[i], x, y.to)
-		}
+	out := []plot{a.plotSteps("jobs that wait", "", trials, waiting, 1, last, names)}
+	if !slices.ContainsFunc(trials, func(t Trial) bool { return t.CPUs == 0 }) {
+		out = append(out, a.plotSteps("processors in use", "%", trials, running, 100, last, names))
 	}
-	if len(busy.Curves) == 0 {
-		return []plot{queue}
+	return out
+}
+
+// plotSteps draws a value over time that changes by the changes of each of the trials. The vertical axis ends at the largest value, and not
+// below least.
+func (a analysis) plotSteps(title, unit string, trials []Trial, changes [][]change, least, last float64, names []series) plot {
+	p, x := newTimePlot(title, unit, last)
+	p.Data = [][]string{{"series", "seconds", title}}
+	for i := range changes {
+		changes[i] = slices.DeleteFunc(changes[i], func(c change) bool { return math.IsInf(c.at, 0) })
+		least = max(least, new(plot).addCurve(series{}, "", changes[i], x, 1))
 	}
-	return []plot{queue, busy}
+	var y scale
+	y, p.YTicks = heights(0, least)
+	for i, t := range trials {
+		name := a.nameInWorkload(t.Cell)
+		s := series{name, classOf(names, name)}
+		p.Legend = append(p.Legend, s)
+		p.addCurve(s, fmt.Sprintf("%s, trial %d", name, t.Order), changes[i], x, y.to)
+	}
+	return p
 }
 
 // maxBars is the maximum number of jobs in a Gantt chart.

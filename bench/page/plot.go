@@ -211,7 +211,7 @@ func (a analysis) plotResults(cells []stats.Group, f factor, metric string) (plo
 				interval = []string{fmt.Sprint(i.Low), fmt.Sprint(i.High)}
 			}
 			p.Data = append(p.Data, []string{name, level, fmt.Sprint(s.Mean), interval[0], interval[1], fmt.Sprint(s.Count)})
-			title := fmt.Sprintf("%s: mean %s (%s)", a.name(g.Cell), formatUnit(s.Mean, metric), formatInterval(s.Interval))
+			title := fmt.Sprintf("%s: mean %s (%s)", a.name(g.Cell), formatUnit(s.Mean, metric), FormatInterval(s.Interval))
 			p.Points = append(p.Points, point{x, y.at(s.Mean), "mean " + class, title})
 			last.X2, last.Y2 = x, y.at(s.Mean)
 			if last.X1 != "" && f.numbers != nil {

@@ -20,16 +20,14 @@ type Summary struct {
 
 // Mean is the geometric mean of a metric in a cell, with its confidence interval.
 type Mean struct {
-	Cell       map[string]string `json:"cell"`
-	Metric     string            `json:"metric"`
-	Unit       string            `json:"unit,omitempty"`
-	Mean       *float64          `json:"mean"`          // null: a trial did not finish; the arithmetic mean if a value is 0 or less
-	Low        *float64          `json:"low,omitempty"` // ends of the 95 % interval; absent if there is none
-	High       *float64          `json:"high,omitempty"`
-	Reason     string            `json:"reason,omitempty"` // why there is no interval
-	Trials     int               `json:"trials"`
-	Unfinished int               `json:"unfinished,omitempty"` // number of trials that did not finish
-	interval   *stats.Interval
+	Cell            map[string]string `json:"cell"`
+	Metric          string            `json:"metric"`
+	Unit            string            `json:"unit,omitempty"`
+	Mean            *float64          `json:"mean"`             // null: a trial did not finish; the arithmetic mean if a value is 0 or less
+	Reason          string            `json:"reason,omitempty"` // why there is no interval
+	Trials          int               `json:"trials"`
+	Unfinished      int               `json:"unfinished,omitempty"` // number of trials that did not finish
+	*stats.Interval                   // of 95 %; nil if there is none
 }
 
 // text returns the mean with its unit.
@@ -85,12 +83,9 @@ func (a analysis) means() []Mean {
 			if !ok {
 				continue
 			}
-			x := Mean{Cell: g.Cell, Metric: m.Name, Unit: m.Unit, Trials: s.Count, Unfinished: s.Incomplete, Reason: s.Reason, interval: s.Interval}
+			x := Mean{Cell: g.Cell, Metric: m.Name, Unit: m.Unit, Trials: s.Count, Unfinished: s.Incomplete, Reason: s.Reason, Interval: s.Interval}
 			if !math.IsInf(s.Mean, 0) { // JSON cannot contain infinity
 				x.Mean = &s.Mean
-			}
-			if i := s.Interval; i != nil {
-				x.Low, x.High = &i.Low, &i.High
 			}
 			out = append(out, x)
 		}

@@ -42,12 +42,12 @@ func (a analysis) listClaims(results []stats.ClaimResult) Table {
 			text = c.Name
 		}
 		for _, p := range c.Parts {
-			value := formatRatio(p.Value)
+			value := FormatRatio(p.Value)
 			if c.Claim.Factor == "" && len(c.Claim.Baseline) == 0 && p.Value != 0 {
 				value = formatUnit(p.Value, c.Claim.Metric)
 			}
 			if p.Interval != nil {
-				value += fmt.Sprintf(" (%s), p %s", formatInterval(p.Interval), formatP(p.P))
+				value += fmt.Sprintf(" (%s), p %s", FormatInterval(p.Interval), formatP(p.P))
 			}
 			t.Rows = append(t.Rows, []string{joinReason(p.Verdict, p.Reason), text, a.where(p.Cell), value})
 		}
@@ -65,7 +65,7 @@ func (a analysis) listMeans(metrics []string) Table {
 	for _, metric := range metrics {
 		for _, m := range all {
 			if m.Metric == metric {
-				t.Rows = append(t.Rows, []string{metric, a.name(m.Cell), m.text(), formatInterval(m.interval), m.trials()})
+				t.Rows = append(t.Rows, []string{metric, a.name(m.Cell), m.text(), FormatInterval(m.Interval), m.trials()})
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func (a analysis) listRatios() Table {
 		if r.Factor == "scheduler" {
 			levels = r.A + " to " + r.B
 		}
-		t.Rows = append(t.Rows, []string{r.Metric, levels, a.where(r.Cell), formatRatio(r.Comparison.Ratio), formatInterval(r.Interval), r.Answer, r.Kind})
+		t.Rows = append(t.Rows, []string{r.Metric, levels, a.where(r.Cell), FormatRatio(r.Comparison.Ratio), FormatInterval(r.Interval), r.Answer, r.Kind})
 	}
 	return t
 }
@@ -108,13 +108,13 @@ func (a analysis) listNoise() Table {
 			}
 			row[1] = fmt.Sprintf("%.1f %%", 100*n)
 			if family > 0 {
-				row[2] = formatRatio(stats.Detectable(n, blocks, family))
+				row[2] = FormatRatio(stats.Detectable(n, blocks, family))
 			}
 		}
 		var equal []string
 		for _, r := range a.floor {
 			if r.Metric == m {
-				equal = append(equal, fmt.Sprintf("%s (%s)", formatRatio(r.Comparison.Ratio), r.Answer))
+				equal = append(equal, fmt.Sprintf("%s (%s)", FormatRatio(r.Comparison.Ratio), r.Answer))
 			}
 		}
 		row[3] = cmp.Or(strings.Join(equal, "; "), row[3])
@@ -266,8 +266,8 @@ func formatUnit(v float64, metric string) string {
 	return formatNumber(v)
 }
 
-// formatRatio returns the text of a ratio, or a dash if the ratio is unknown.
-func formatRatio(r float64) string {
+// FormatRatio returns the text of a ratio, or a dash if the ratio is unknown.
+func FormatRatio(r float64) string {
 	if r == 0 || math.IsInf(r, 0) {
 		return "–"
 	}
@@ -282,8 +282,8 @@ func formatP(p float64) string {
 	return fmt.Sprintf("%.3f", p)
 }
 
-// formatInterval returns the text of a confidence interval, or a dash if there is none.
-func formatInterval(i *stats.Interval) string {
+// FormatInterval returns the text of a confidence interval, or a dash if there is none.
+func FormatInterval(i *stats.Interval) string {
 	if i == nil {
 		return "–"
 	}

@@ -63,26 +63,19 @@ type Player interface {
 	// Usage returns the processor seconds that each part of the scheduler (such as slurmctld) has used since it started, and its
 	// memory, by part.
 	Usage(ctx context.Context) (map[string]Usage, error)
+	// Requests returns the requests that programs of the scheduler have counted since they started, or nil if they count none.
+	Requests(ctx context.Context) ([]Request, error)
+	// Observed returns what the player has observed during the last Play.
+	Observed() Observations
 }
 
-// Doubter is an optional interface of a player that can doubt its own results.
-type Doubter interface {
-	// Doubts returns the reasons why the result of the last Play is suspect, such as a clock that has changed.
-	Doubts() []string
-}
-
-// Capable is an optional interface of a player that knows its own speed.
-type Capable interface {
-	// Capacity returns how many requests to submit jobs per second the player could have sent during the last Play at most, as it has
-	// measured them. 0: it is unknown.
-	Capacity() float64
-}
-
-// Clocked is an optional interface of a player whose events have times of a node's clock, which it converts to this machine's
-// clock.
-type Clocked interface {
-	// Clocks returns the readings of the node's clock before and after the last Play.
-	Clocks() Clocks
+// Observations are what a player tells about its last Play.
+type Observations struct {
+	Doubts   []string // reasons why the result is suspect, such as a clock that has changed
+	Clocks   *Clocks  // the readings of the clock of the scheduler's node before and after Play; nil: the player converts no times
+	Capacity float64  // how many requests to submit jobs per second the player could have sent at most; 0: unknown
+	Place    *Place   // where the player ran commands; nil: on this computer
+	Image    string   // digest of the image of the jobs
 }
 
 // Usage is the processor time and memory that one part of a scheduler has used.

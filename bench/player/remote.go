@@ -14,9 +14,6 @@ import (
 // CommandTimeout is the time limit of commands that answer at once.
 const CommandTimeout = time.Minute
 
-// longTimeout is the time limit of commands that run as long as a trial.
-const longTimeout = 24 * time.Hour
-
 // Remote is the part of a player that all schedulers on the nodes of a cluster have in common. It runs commands on nodes, and
 // reads clocks and usage.
 type Remote struct {
@@ -25,11 +22,10 @@ type Remote struct {
 	Role     string   // role of the scheduler's node
 	Client   string   // the node on which the player submits and observes jobs; empty: the node of the scheduler
 	Programs []string // names of the scheduler's processes, in the form that [ReadUsage] takes
+	Image    string   // digest of the image of the jobs of the last Play
 
 	before   map[string]Clock // readings of all clocks before the last Play, by node
-	doubts   []string         // doubts about the result of the last Play
-	clocks   Clocks           // readings of the scheduler's clock of the last Play
-	capacity float64          // see [Capable], of the last Play
+	observed Observations
 }
 
 // Place returns on which nodes the player runs commands.
@@ -45,17 +41,13 @@ func (r *Remote) Run(ctx context.Context, stdin io.Reader, argv ...string) ([]by
 
 // RunOn runs a command on a node, at most for [CommandTimeout].
 func (r *Remote) RunOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
-	return r.runWithin(ctx, CommandTimeout, node, stdin, argv)
-}
-
-// RunLong runs a command on a node until ctx ends, at most for a day.
-func (r *Remote) RunLong(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
-	return r.runWithin(ctx, longTimeout, node, stdin, argv)
-}
-
-func (r *Remote) runWithin(ctx context.Context, limit time.Duration, node string, stdin io.Reader, argv []string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, CommandTimeout)
 	defer cancel()
+	return r.RunLong(ctx, node, stdin, argv...)
+}
+
+// RunLong runs a command on a node until ctx ends.
+func (r *Remote) RunLong(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
 	if node == "" {
 		return nil, fmt.Errorf("%s: the hive has no node with the role %s", r.Engine, r.Role)
 	}
@@ -71,14 +63,15 @@ func (r *Remote) Usage(ctx context.Context) (map[string]Usage, error) {
 	return usage, nil
 }
 
-// Doubts implements [Doubter].
-func (r *Remote) Doubts() []string { return r.doubts }
+// Requests implements [Player], for schedulers that count none.
+func (r *Remote) Requests(context.Context) ([]Request, error) { return nil, nil }
 
-// Clocks implements [Clocked].
-func (r *Remote) Clocks() Clocks { return r.clocks }
-
-// Capacity implements [Capable].
-func (r *Remote) Capacity() float64 { return r.capacity }
+// Observed implements [Player].
+func (r *Remote) Observed() Observations {
+	o := r.observed
+	o.Place, o.Image = new(r.Place()), r.Image
+	return o
+}
 
 // dateOn returns a function that reads the clock of a node with the command date.
 func (r *Remote) dateOn(node string) func(context.Context) ([]byte, error) {
@@ -91,6 +84,6 @@ func (r *Remote) ClockBefore(node string) Clock { return r.before[node] }
 // Doubt adds doubts about the last Play. node is the node that is the cause of these doubts.
 func (r *Remote) Doubt(node string, doubts ...string) {
 	for _, d := range doubts {
-		r.doubts = append(r.doubts, strings.TrimPrefix(node+": "+d, ": "))
+		r.observed.Doubts = append(r.observed.Doubts, strings.TrimPrefix(node+": "+d, ": "))
 	}
 }

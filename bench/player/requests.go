@@ -2,7 +2,6 @@ package player
 
 import (
 	"cmp"
-	"context"
 	"slices"
 )
 
@@ -16,45 +15,42 @@ type Request struct {
 	Count    int64  `json:"count"`
 }
 
-// Requester is an optional interface of a player whose scheduler counts requests.
-type Requester interface {
-	// Requests returns the requests that programs of the scheduler have counted since they started.
-	Requests(ctx context.Context) ([]Request, error)
-}
-
-// SubtractRequests returns the requests between two counts. It sorts them by program, and the most frequent requests of a program
-// are first. If a program has counted fewer requests than before, it has started again, and its count began at zero.
+// SubtractRequests returns the requests between two counts. If a program has counted fewer requests than before, it has started again, and its
+// count began at zero.
 func SubtractRequests(before, after []Request) []Request {
-	had := map[Request]int64{}
-	for _, r := range before {
-		had[r.kind()] += r.Count
-	}
-	var out []Request
-	for _, r := range SumRequests(after) {
-		if had := had[r.kind()]; r.Count >= had {
-			r.Count -= had
-		}
-		if r.Count > 0 {
-			out = append(out, r)
+	had, now := countKinds(before), countKinds(after)
+	for kind, n := range now {
+		if n >= had[kind] {
+			now[kind] -= had[kind]
 		}
 	}
-	sortRequests(out)
-	return out
+	return listKinds(now)
 }
 
 // SumRequests adds the counts of equal kinds of requests, so that the result has one element for each kind.
-func SumRequests(all []Request) []Request {
-	index := map[Request]int{}
-	var out []Request
+func SumRequests(all []Request) []Request { return listKinds(countKinds(all)) }
+
+// countKinds returns the number of requests of each kind, which is a request without a count.
+func countKinds(all []Request) map[Request]int64 {
+	out := map[Request]int64{}
 	for _, r := range all {
-		i, ok := index[r.kind()]
-		if !ok {
-			i, index[r.kind()] = len(out), len(out)
-			out = append(out, r.kind())
-		}
-		out[i].Count += r.Count
+		n := r.Count
+		r.Count = 0
+		out[r] += n
 	}
-	sortRequests(out)
+	return out
+}
+
+// listKinds returns requests sorted by program; the most frequent requests of a program are first. It leaves out kinds without requests.
+func listKinds(counts map[Request]int64) (out []Request) {
+	for r, n := range counts {
+		if r.Count = n; n > 0 {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b Request) int {
+		return cmp.Or(cmp.Compare(a.Program, b.Program), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Resource, b.Resource))
+	})
 	return out
 }
 
@@ -65,18 +61,6 @@ func SumVerbs(all []Request) []Request {
 		all[i].Resource = ""
 	}
 	return SumRequests(all)
-}
-
-// kind returns the kind of the requests: the request without a count.
-func (r Request) kind() Request {
-	r.Count = 0
-	return r
-}
-
-func sortRequests(all []Request) {
-	slices.SortFunc(all, func(a, b Request) int {
-		return cmp.Or(cmp.Compare(a.Program, b.Program), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Resource, b.Resource))
-	})
 }
 
 // Source returns the program, and whether it has sent the requests, as text.

@@ -101,6 +101,7 @@ var FileStamps = []string{"cat", stampFile}
 // Measure executes a workload between two readings of the clocks of all nodes. Then it reads the stamps of the jobs, and sends all events
 // with times of this machine's clock.
 func (r *Remote) Measure(ctx context.Context, m Measurement, begin func() time.Time, send func(Event)) error {
+	r.observed = Observations{}
 	err := r.readClocks(ctx)
 	if err == nil && len(m.Stamps) > 0 && m.Stamps[len(m.Stamps)-1] == stampFile {
 		_, err = r.onNodes(ctx, "sh", "-c", "rm -f "+stampFile+" && : > "+stampFile+" && chmod 666 "+stampFile)
@@ -116,7 +117,7 @@ func (r *Remote) Measure(ctx context.Context, m Measurement, begin func() time.T
 	}
 	err = m.Follow(ctx, begin())
 	clocks := r.readClocksAgain(ctx)
-	r.capacity = m.Capacity()
+	r.observed.Capacity = m.Capacity()
 	events := append(m.Events(clocks), r.readStamps(ctx, m)...)
 	for _, e := range events {
 		if e.Clock != "" {
@@ -208,15 +209,13 @@ func (r *Remote) readClocks(ctx context.Context) error {
 	return err
 }
 
-// readClocksAgain reads all clocks after a workload, also if ctx has ended. Doubts about these clocks replace all earlier doubts of the
-// player. It keeps the reading of the scheduler's clock, with the largest error of all clocks, for [Remote.Clocks].
+// readClocksAgain reads all clocks after a workload, also if ctx has ended. It keeps the reading of the scheduler's clock, with the largest error of all clocks, for [Remote.Observed].
 func (r *Remote) readClocksAgain(ctx context.Context) map[string]Clocks {
 	clocks, mu := map[string]Clocks{}, sync.Mutex{}
 	var nodes []string
 	for node := range r.before {
 		nodes = append(nodes, node)
 	}
-	r.doubts = nil
 	_ = eachNode(nodes, func(node string) error {
 		c, doubts := ReadClockAgain(ctx, r.before[node], r.dateOn(node))
 		mu.Lock()
@@ -225,9 +224,10 @@ func (r *Remote) readClocksAgain(ctx context.Context) map[string]Clocks {
 		r.Doubt(node, doubts...)
 		return nil
 	})
-	r.clocks = clocks[r.Place().Scheduler]
+	own := clocks[r.Place().Scheduler]
 	for _, c := range clocks {
-		r.clocks.Before.Error = max(r.clocks.Before.Error, c.Before.Error, c.After.Error)
+		own.Before.Error = max(own.Before.Error, c.Before.Error, c.After.Error)
 	}
+	r.observed.Clocks = &own
 	return clocks
 }

@@ -3,6 +3,7 @@ package results
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/bench"
@@ -23,13 +24,12 @@ type Comparison struct {
 	Differences []bench.Difference `json:"differences"` // between the first sweeps of the groups, and within the groups
 	Causes      int                `json:"causes"`
 	Ratios      []Ratio            `json:"ratios"`
-	hollow      bool               // whether hollow nodes are compared with machines
 }
 
 // Compare compares the cells that two groups of sweeps have in common. Each sweep is one observation: its trials share the state of the
 // computer on its day.
 func Compare(x, y []*bench.Store) (Comparison, error) {
-	c := Comparison{Ratios: []Ratio{}, hollow: comparesHollow(x[0].Sweep, y[0].Sweep)}
+	c := Comparison{Ratios: []Ratio{}}
 	var inputs [2][]page.Input
 	var attempts [2][]map[int][]bench.Attempt
 	for side, group := range [][]*bench.Store{x, y} {
@@ -91,7 +91,9 @@ func (c Comparison) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s against %s\n\n", strings.Join(c.Sweeps[1], ", "), strings.Join(c.Sweeps[0], ", "))
 	switch {
-	case c.hollow:
+	case slices.ContainsFunc(c.Differences, func(d bench.Difference) bool {
+		return strings.HasPrefix(d.What, "the hollow nodes of ") && (d.A == "0" || d.B == "0")
+	}):
 		b.WriteString("confounded: the nodes of one sweep are machines and those of the other are hollow, so a ratio shows the error of hollow nodes, too; measure both in one sweep:\n")
 	case len(c.Differences) == 0:
 		b.WriteString("the sweeps are equal: systems, workloads, order and computer\n")
@@ -114,7 +116,7 @@ func (c Comparison) String() string {
 func (c Comparison) Tables() []page.Table {
 	t := page.Table{Head: []string{"CELL", "METRIC", "RATIO", "95 % INTERVAL", "ANSWER"}}
 	for _, r := range c.Ratios {
-		t.Rows = append(t.Rows, []string{bench.FormatCell(r.Cell), r.Metric, r.text(), r.interval(), r.Answer})
+		t.Rows = append(t.Rows, []string{bench.FormatCell(r.Cell), r.Metric, page.FormatRatio(r.Comparison.Ratio), page.FormatInterval(r.Interval), r.Answer})
 		if r.Interval == nil && t.Note == "" {
 			t.Note = "– " + r.Reason + ": nixbench bench compare A1,A2,A3 B1,B2,B3. Levels of one sweep are compared without this."
 		}
@@ -123,21 +125,6 @@ func (c Comparison) Tables() []page.Table {
 		return nil
 	}
 	return []page.Table{t}
-}
-
-// text returns the text of the ratio, or a dash if the ratio is unknown.
-func (r Ratio) text() string {
-	if r.Comparison.Ratio == 0 {
-		return "–"
-	}
-	return fmt.Sprintf("%.3g", r.Comparison.Ratio)
-}
-
-func (r Ratio) interval() string {
-	if r.Interval == nil {
-		return "–"
-	}
-	return fmt.Sprintf("%.3g to %.3g", r.Interval.Low, r.Interval.High)
 }
 
 // calibrateWithin compares each cell with hollow nodes with the cell of the same sweep that has as many machines, and equal other levels.
@@ -197,7 +184,7 @@ func calibrationTables(all []Ratio) []page.Table {
 		Head:  []string{"NODES", "CELL", "METRIC", "RATIO", "95 % INTERVAL", "ANSWER"},
 	}
 	for _, c := range all {
-		t.Rows = append(t.Rows, []string{fmt.Sprint(c.Nodes), bench.FormatCell(c.Cell), c.Metric, c.text(), c.interval(), c.Answer})
+		t.Rows = append(t.Rows, []string{fmt.Sprint(c.Nodes), bench.FormatCell(c.Cell), c.Metric, page.FormatRatio(c.Comparison.Ratio), page.FormatInterval(c.Interval), c.Answer})
 	}
 	return []page.Table{t}
 }

@@ -16,14 +16,6 @@ func isHollow(s bench.Sweep, cell map[string]string) bool {
 	})
 }
 
-// comparesHollow reports whether there is a cell in both sweeps that has hollow nodes in only one of the two sweeps.
-func comparesHollow(a, b bench.Sweep) bool {
-	return slices.ContainsFunc(a.Benchmark.Cells, func(cell map[string]string) bool {
-		inBoth := slices.ContainsFunc(b.Benchmark.Cells, func(other map[string]string) bool { return maps.Equal(cell, other) })
-		return inBoth && isHollow(a, cell) != isHollow(b, cell)
-	})
-}
-
 // splitHollow returns the results of the cells whose nodes are machines, and then the results of the cells with hollow nodes, so that no
 // table, no drawing and no claim compares both kinds of cells. If all cells are of one kind, it returns one part. Each part has its claims.
 // baselines has the samples of the sweeps that claims name as baselines, by id.

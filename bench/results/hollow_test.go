@@ -43,11 +43,3 @@ func TestSplitHollow(t *testing.T) {
 		}
 	}
 }
-
-func TestComparesHollow(t *testing.T) {
-	machines, _ := hollowSweep(0, 0)
-	hollow, _ := hollowSweep(0, 8)
-	if comparesHollow(machines, machines) || comparesHollow(hollow, hollow) || !comparesHollow(machines, hollow) {
-		t.Error("the comparison of hollow nodes with machines is not found")
-	}
-}

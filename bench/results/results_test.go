@@ -214,7 +214,7 @@ func TestCompareSweeps(t *testing.T) {
 		x = append(x, writeSweep(t, one(fmt.Sprint("before-", i), nil, 0, "h", "a1"), at(rate), 8))
 		y = append(y, writeSweep(t, one(fmt.Sprint("after-", i), nil, 0, "h", "a2"), at(2*rate), 8))
 	}
-	if text := compare(x, y); !strings.Contains(text, "the sweeps differ in one thing:") || !strings.Contains(text, "throughput  2  ") || !strings.Contains(text, "  more\n") {
+	if text := compare(x, y); !strings.Contains(text, "the sweeps differ in one thing:") || !strings.Contains(text, "throughput  ×2.00  ") || !strings.Contains(text, "  more\n") {
 		t.Errorf("three sweeps on each side:\n%s", text)
 	}
 	if text := compare(x[:2], []*bench.Store{y[0], machines}); !strings.Contains(text, "within a side, in 20261123T120000Z-machines") || strings.Contains(text, "  more\n") {

@@ -3,7 +3,6 @@ package sweeps
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -19,11 +18,7 @@ func (c *cluster) findClient(hive *nixeval.Hive, kind engine.Kind) (string, erro
 	}
 	index := slices.IndexFunc(hive.Nodes, func(n nixeval.Node) bool { return n.Role == role })
 	if index < 0 {
-		text := "the hive has no role " + role
-		if _, exists := hive.Roles[role]; exists {
-			text = "the role " + role + " has no nodes"
-		}
-		return "", failure.WithHint(failure.NewUsage("client = %q of the benchmark: %s", role, text), "the roles with nodes are: "+strings.Join(rolesWithNodes(hive), ", "))
+		return "", failure.NewUsage("client = %q of the benchmark: the hive has no node of this role", role)
 	}
 	n := hive.Nodes[index]
 	unit := hive.Unit(n.Unit)
@@ -35,27 +30,11 @@ func (c *cluster) findClient(hive *nixeval.Hive, kind engine.Kind) (string, erro
 			"add a role for the client")
 	}
 	if own := unit.Deployment.Client; own == nil || *own != kind.Name {
-		err := failure.NewUsage("client = %q of the benchmark: %s cannot submit jobs to %s", role, n.Name, kind.Title)
-		module := c.Schedulers[kind.Name].Client
-		if module == "" {
-			return "", failure.WithHint(err, "nixbench has no module for clients of "+kind.Title+"; leave client out")
+		hint := "nixbench has no module for clients of " + kind.Title + "; leave client out"
+		if module := c.Schedulers[kind.Name].Client; module != "" {
+			hint = fmt.Sprintf("add %s to the modules of the role %s for this scheduler", module, role)
 		}
-		option := "roles." + role + ".modules"
-		if s := hive.Scheduler(); s != "" {
-			option = "roles." + role + ".schedulers." + s + ".modules"
-		}
-		return "", failure.WithHint(err, fmt.Sprintf("add %s to %s", module, option))
+		return "", failure.WithHint(failure.NewUsage("client = %q of the benchmark: %s cannot submit jobs to %s", role, n.Name, kind.Title), hint)
 	}
 	return n.Name, nil
-}
-
-// rolesWithNodes returns the roles of a hive that have nodes.
-func rolesWithNodes(hive *nixeval.Hive) []string {
-	var out []string
-	for _, n := range hive.Nodes {
-		if n.Role != "" && !slices.Contains(out, n.Role) {
-			out = append(out, n.Role)
-		}
-	}
-	return out
 }

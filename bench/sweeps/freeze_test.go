@@ -197,7 +197,7 @@ func TestCheck(t *testing.T) {
 func TestFreezeRefuses(t *testing.T) {
 	for want, change := range map[string]func(*Sweeps, *Subject){
 		"nixbench cannot submit the jobs of a benchmark to SLURM": func(s *Sweeps, _ *Subject) { s.Schedulers = nil },
-		"the hive has no role nosuch":                             func(_ *Sweeps, b *Subject) { b.Client = "nosuch" },
+		"the hive has no node of this role":                       func(_ *Sweeps, b *Subject) { b.Client = "nosuch" },
 	} {
 		s := newSweeps(t, fake.New())
 		b, err := s.Load(t.Context(), Selection{Seed: -1, Unpinned: true})

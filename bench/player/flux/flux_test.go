@@ -116,8 +116,8 @@ func TestDrift(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil || len(p.Doubts()) != 1 {
-		t.Errorf("%q, %v", p.Doubts(), err)
+	if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil || len(p.Observed().Doubts) != 1 {
+		t.Errorf("%q, %v", p.Observed().Doubts, err)
 	}
 }
 
@@ -206,9 +206,7 @@ func TestLimits(t *testing.T) {
 	const modules = "Module Idle S Sendq Recvq Service\nresource 3 R 0 0\nsched-fluxion-qmanager 3 R 0 0 sched\n\n"
 	limits, err = parseLimits(modules + `{"sched-fluxion-qmanager":{"queue-policy":"easy","queue-params":"queue-depth=8192, max-queue-depth=9000"}}` + "\n\n" + `{"name":"sched-simple"}` + "\n")
 	want = []player.Limit{
-		{Name: "scheduler", Value: "sched-fluxion-qmanager"}, {Name: "sched-fluxion-qmanager: queue-policy", Value: "easy"},
-		{Name: "sched-fluxion-qmanager: queue-depth", Value: "8192"}, {Name: "sched-fluxion-qmanager: max-queue-depth", Value: "9000"},
-		{Name: "sched-fluxion-qmanager: reservation-depth", Value: "64 (default)"},
+		{Name: "scheduler", Value: "sched-fluxion-qmanager"},
 		{Name: "sched-fluxion-qmanager.queue-params", Value: "queue-depth=8192, max-queue-depth=9000"}, {Name: "sched-fluxion-qmanager.queue-policy", Value: "easy"},
 	}
 	if diff := cmp.Diff(want, limits); diff != "" || err != nil {

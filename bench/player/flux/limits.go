@@ -20,16 +20,6 @@ const limitsScript = `flux module list && echo && flux config get && echo && { f
 // another number.
 const queueDepth = "8 (default)"
 
-// fluxionSettings are the settings of the scheduler Fluxion that limit how many jobs it places, with the defaults in
-// flux-config-sched-fluxion-qmanager(5). All settings of queue-params are in one text, and all settings of policy-params in
-// another.
-var fluxionSettings = []struct{ table, name, byDefault string }{
-	{"", "queue-policy", "fcfs"},
-	{"queue-params", "queue-depth", "32"},          // pending jobs that a cycle considers
-	{"queue-params", "max-queue-depth", "1000000"}, // the largest queue-depth
-	{"policy-params", "reservation-depth", "64"},   // number of pending jobs with a higher priority whose start the policy hybrid must not delay
-}
-
 // settingsTables are the tables of Flux's configuration that can limit the rate of jobs, or make Flux refuse jobs.
 var settingsTables = []string{"ingest", "job-manager", "policy", "queues", "sched-fluxion-qmanager", "sched-fluxion-resource"}
 
@@ -59,10 +49,7 @@ func parseLimits(out string) ([]player.Limit, error) {
 		return nil, fmt.Errorf("flux config get printed %.100q", config)
 	}
 	limits := []player.Limit{{Name: "scheduler", Value: scheduler}}
-	if scheduler == "sched-fluxion-qmanager" {
-		table, _ := settings[scheduler].(map[string]any)
-		limits = append(limits, fluxionLimits(table)...)
-	} else {
+	if scheduler != "sched-fluxion-qmanager" { // its settings are in a table
 		limits = append(limits, player.Limit{Name: scheduler + ": queue-depth", Value: findQueueDepth(scheduler, module)})
 	}
 	for _, name := range settingsTables {
@@ -101,25 +88,6 @@ func findQueueDepth(scheduler, module string) string {
 		}
 	}
 	return queueDepth
-}
-
-// fluxionLimits returns the limits of Fluxion in a table of Flux's configuration.
-func fluxionLimits(table map[string]any) []player.Limit {
-	var limits []player.Limit
-	for _, s := range fluxionSettings {
-		value := ""
-		if s.table == "" && table[s.name] != nil {
-			value = fmt.Sprint(table[s.name])
-		}
-		text, _ := table[s.table].(string)
-		for part := range strings.SplitSeq(text, ",") {
-			if name, v, ok := strings.Cut(strings.TrimSpace(part), "="); ok && name == s.name {
-				value = v
-			}
-		}
-		limits = append(limits, player.NewLimit("sched-fluxion-qmanager: "+s.name, value, s.byDefault))
-	}
-	return limits
 }
 
 // flatten returns a limit for each setting in a table of the configuration. The name of a limit is the setting's name after

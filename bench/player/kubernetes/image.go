@@ -61,7 +61,7 @@ func (p *Player) pullImage(ctx context.Context) error {
 		slices.Sort(digests)
 		switch same := slices.Compact(slices.Clone(digests)); {
 		case len(digests) == len(nodes) && len(same) == 1:
-			p.image = digests[0]
+			p.Image = digests[0]
 			_, err := p.runAdmin(ctx, nil, "delete", "pods", "--namespace="+namespace, "--selector="+imageLabel+"=1", "--wait=true")
 			return err
 		case len(same) > 1:
@@ -72,6 +72,3 @@ func (p *Player) pullImage(ctx context.Context) error {
 		}
 	}
 }
-
-// Image returns the digest of the image that all workers had during the last Play.
-func (p *Player) Image() string { return p.image }

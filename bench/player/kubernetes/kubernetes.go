@@ -49,7 +49,6 @@ type Player struct {
 	poll    time.Duration // time between two reads of the watch
 	quiet   time.Duration // after this time without events, the player checks that the watch still runs
 	watch   watch
-	image   string // see Image
 }
 
 // New returns the player for a Kubernetes cluster. It submits and watches jobs on the node client, or on the first control plane

@@ -47,13 +47,13 @@ func TestPull(t *testing.T) {
 	}
 	pulled := false
 	if err := p.Play(t.Context(), jobs, func() time.Time {
-		pulled = p.Image() != "" && f.objects["Pod/image-worker-1"] == nil
+		pulled = p.Image != "" && f.objects["Pod/image-worker-1"] == nil
 		return time.Now()
 	}, func(player.Event) {}); err != nil {
 		t.Fatal(err)
 	}
-	if !pulled || p.Image() != "docker.io/library/busybox@sha256:1" || f.pulls > 0 {
-		t.Errorf("the image is %q, pulled before the workload: %t", p.Image(), pulled)
+	if !pulled || p.Image != "docker.io/library/busybox@sha256:1" || f.pulls > 0 {
+		t.Errorf("the image is %q, pulled before the workload: %t", p.Image, pulled)
 	}
 	f = newFake(t)
 	f.digest = "a|\nworker-2|b"
@@ -215,10 +215,10 @@ func TestDrift(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil || len(p.Doubts()) != 1 {
-		t.Errorf("%q, %v", p.Doubts(), err)
+	if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil || len(p.Observed().Doubts) != 1 {
+		t.Errorf("%q, %v", p.Observed().Doubts, err)
 	}
-	if c := p.Clocks(); (c.After.Offset-c.Before.Offset).Round(time.Second) != f.drift || c.Before.Error <= 0 {
+	if c := p.Observed().Clocks; (c.After.Offset-c.Before.Offset).Round(time.Second) != f.drift || c.Before.Error <= 0 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -243,8 +243,8 @@ func TestInterruptedWatch(t *testing.T) {
 			}
 			f.mu.Unlock()
 		}
-		if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil || strings.Join(p.Doubts(), "; ") != want {
-			t.Errorf("%q, %v, want %q", p.Doubts(), err, want)
+		if _, _, err := playertest.Play(t.Context(), p, jobs); err != nil || strings.Join(p.Observed().Doubts, "; ") != want {
+			t.Errorf("%q, %v, want %q", p.Observed().Doubts, err, want)
 		}
 		if err := p.Clean(t.Context()); err != nil {
 			t.Fatal(err)
@@ -261,7 +261,7 @@ func TestSlowWatch(t *testing.T) {
 		if _, _, err := playertest.Play(t.Context(), p, []workload.Job{{ID: "a", Nodes: 1, Tasks: 1, CPUs: 1}}); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(p.Doubts(), "; "); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+		if got := strings.Join(p.Observed().Doubts, "; "); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
 			t.Errorf("%v late: %q, want %q", lag, got, want)
 		}
 	}

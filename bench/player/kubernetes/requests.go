@@ -21,7 +21,7 @@ const (
 // schedulerServer is the address of kube-scheduler on its own node. kube-scheduler has signed its certificate itself.
 const schedulerServer = "https://127.0.0.1:10259"
 
-// Requests implements [player.Requester]. It reads the metrics of all API servers, and of kube-scheduler on each node where
+// Requests implements [player.Player]. It reads the metrics of all API servers, and of kube-scheduler on each node where
 // kube-scheduler answers. These reads are requests, too: one to each API server.
 func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
 	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)

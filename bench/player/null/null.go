@@ -38,6 +38,12 @@ func (n null) Clean(context.Context) error { return nil }
 // Usage implements [player.Player].
 func (n null) Usage(context.Context) (map[string]player.Usage, error) { return nil, nil }
 
+// Requests implements [player.Player].
+func (n null) Requests(context.Context) ([]player.Request, error) { return nil, nil }
+
+// Observed implements [player.Player].
+func (n null) Observed() player.Observations { return player.Observations{} }
+
 // placed is a job that runs.
 type placed struct {
 	workload.Job

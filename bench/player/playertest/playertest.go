@@ -111,8 +111,8 @@ func Launch(t *testing.T, newPlayer func(t *testing.T, delay time.Duration) play
 		clean(t, p)
 		r := trial.Measure(jobs, start, time.Now(), events, 2, 0)
 		t.Logf("wait %.3f s, start %.3f s, %d without stamps", r.Metrics["wait_max"], r.Metrics["start_p50"], r.Unstamped)
-		if d, ok := p.(player.Doubter); ok && len(d.Doubts()) > 0 {
-			t.Logf("doubts: %q", d.Doubts())
+		if doubts := p.Observed().Doubts; len(doubts) > 0 {
+			t.Logf("doubts: %q", doubts)
 		}
 		for _, name := range []string{"wait_p50", "wait_max", "start_p50"} {
 			least, most := (launchDelay - clockError).Seconds(), (launchDelay + launchSpare).Seconds()

@@ -35,8 +35,8 @@ type Options struct {
 	Log    string // a file to which stderr is appended
 }
 
-// Player implements [player.Player]. It plays a workload with a program of the user. It takes the methods Limits, Usage and Clean
-// from the player of the cluster's scheduler.
+// Player implements [player.Player]. It plays a workload with a program of the user. It takes the methods Limits, Usage, Requests and
+// Clean from the player of the cluster's scheduler.
 type Player struct {
 	player.Player
 	o Options
@@ -44,6 +44,9 @@ type Player struct {
 
 // New returns a player that runs the user's program. scheduler is the player of the cluster's scheduler.
 func New(scheduler player.Player, o Options) *Player { return &Player{scheduler, o} }
+
+// Observed implements [player.Player]. The player of the scheduler has observed nothing.
+func (p *Player) Observed() player.Observations { return player.Observations{} }
 
 // Play implements [player.Player]. The program runs in a session of its own, so that Ctrl-C reaches only nixbench. nixbench then
 // ends all processes of the program.

@@ -29,14 +29,6 @@ var schedulerParameters = []struct{ name, byDefault string }{
 // flags are the parts of SchedulerParameters without a value that change when jobs are placed.
 var flags = []string{"defer", "defer_batch", "bf_continue"}
 
-// requestLimits are the parts of the setting SlurmctldParameters that limit the requests of each user to slurmctld, with their
-// defaults. They apply only if rl_enable is in the same setting.
-var requestLimits = []struct{ name, byDefault string }{
-	{"rl_bucket_size", "30"},  // requests that a user may send at once
-	{"rl_refill_rate", "2"},   // requests that are added to the allowance in each period
-	{"rl_refill_period", "1"}, // length of a period in seconds
-}
-
 // Limits implements [player.Player]. None of the limits is a rate: the main scheduler and the backfill scheduler start jobs, and
 // how often they run depends on the load.
 func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
@@ -45,7 +37,7 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 		return nil, err
 	}
 	limits := []player.Limit{{Name: "nixbench: sbatch commands at the same time", Value: "1"}}
-	for _, name := range []string{"SchedulerType", "MaxJobCount", "MaxArraySize"} {
+	for _, name := range []string{"SchedulerType", "MaxJobCount", "MaxArraySize", "SlurmctldParameters"} {
 		if config[name] != "" {
 			limits = append(limits, player.Limit{Name: "slurmctld: " + name, Value: config[name]})
 		}
@@ -60,7 +52,7 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 			limits = append(limits, player.Limit{Name: "SchedulerParameters: " + name, Value: "set"})
 		}
 	}
-	return append(limits, limitRequests(splitParameters(config["SlurmctldParameters"]))...), nil
+	return limits, nil
 }
 
 // describeEpilog returns the programs that nodes run after each job. SLURM before 24.05 prints one program as the setting Epilog;
@@ -91,19 +83,6 @@ func splitParameters(text string) map[string]string {
 		set[name] = value
 	}
 	return set
-}
-
-// limitRequests returns the limits of requests that SlurmctldParameters sets.
-func limitRequests(set map[string]string) []player.Limit {
-	const prefix = "SlurmctldParameters: "
-	if _, isSet := set["rl_enable"]; !isSet {
-		return []player.Limit{{Name: prefix + "rl_enable", Value: "not set (default)"}}
-	}
-	limits := []player.Limit{{Name: prefix + "rl_enable", Value: "set"}}
-	for _, l := range requestLimits {
-		limits = append(limits, player.NewLimit(prefix+l.name, set[l.name], l.byDefault))
-	}
-	return limits
 }
 
 // readConfig returns the settings of the running slurmctld, by their names.

@@ -13,7 +13,7 @@ import (
 // messageType matches a line of sdiag's output that has the statistics of one message type.
 var messageType = regexp.MustCompile(`^\s*(\S+)\s*\(\s*\d+\) count:(\d+)\s`)
 
-// Requests implements [player.Requester]. It does not reset the statistics of slurmctld. slurmctld itself resets some of its
+// Requests implements [player.Player]. It does not reset the statistics of slurmctld. slurmctld itself resets some of its
 // statistics every day.
 func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
 	out, err := p.runOnController(ctx, "sdiag")

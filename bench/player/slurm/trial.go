@@ -17,7 +17,7 @@ type trial struct {
 	events      []player.Event      // with times of the clock of the controller, or of the node on which sbatch runs
 	jobsOf      map[string][]string // id in SLURM → names of the jobs; the id of a job array has all jobs of the array
 	idOf        map[string]string
-	early       map[string][]record // id in SLURM → records of jobs whose ids sbatch has not printed yet, or of jobs of other users
+	early       []record // records of jobs whose ids sbatch has not printed yet, or of jobs of other users
 	seen        map[string]map[int]bool
 	status      map[string]string // job → how it has ended, known shortly before its end
 	ended       map[string]bool
@@ -26,7 +26,7 @@ type trial struct {
 }
 
 func newTrial(jobs []workload.Job, place player.Place) *trial {
-	return &trial{jobs: jobs, place: place, jobsOf: map[string][]string{}, idOf: map[string]string{}, early: map[string][]record{},
+	return &trial{jobs: jobs, place: place, jobsOf: map[string][]string{}, idOf: map[string]string{},
 		seen: map[string]map[int]bool{}, status: map[string]string{}, ended: map[string]bool{}}
 }
 
@@ -68,22 +68,10 @@ func (t *trial) addAnswers(s submission) {
 				t.jobsOf[a.id] = append(t.jobsOf[a.id], j.ID)
 			}
 		}
-		if a.id == "" {
-			continue
-		}
-		t.addEarly(a.id)
-		if len(c.jobs) > 1 {
-			for k := range c.jobs {
-				t.addEarly(c.taskID(a.id, k))
-			}
-		}
 	}
-}
-
-func (t *trial) addEarly(id string) {
-	records := t.early[id]
-	delete(t.early, id)
-	t.addRecords(records)
+	early := t.early
+	t.early = nil
+	t.addRecords(early)
 }
 
 // addRecords adds the events of records in slurmctld's log. It reports whether a record belongs to a job of the workload.
@@ -92,7 +80,7 @@ func (t *trial) addRecords(records []record) bool {
 	for _, r := range records {
 		jobs, ok := t.jobsOf[r.id]
 		if !ok {
-			t.early[r.id] = append(t.early[r.id], r)
+			t.early = append(t.early, r)
 			continue
 		}
 		found = true
