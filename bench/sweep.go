@@ -47,7 +47,8 @@ type Sweep struct {
 	ID             string              `json:"id"`
 	Name           string              `json:"name"`
 	Created        time.Time           `json:"created"`
-	Hive           string              `json:"hive"` // the file or flake as the user wrote it on the command line
+	Hive           string              `json:"hive"`                  // the file or flake as the user wrote it on the command line
+	Description    string              `json:"description,omitempty"` // meta.description of the hive
 	Revision       string              `json:"revision,omitempty"`
 	Source         string              `json:"source"` // the file of the hive, or the folder of the flake, in the sweep's copy of the source
 	Flake          bool                `json:"flake,omitempty"`

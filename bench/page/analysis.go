@@ -55,7 +55,7 @@ func analyse(in Input) analysis {
 		}
 	}
 	a.cells = stats.GroupBy(base)
-	a.metrics = presentMetrics(samples, in.Metrics)
+	a.metrics = presentMetrics(samples, in.Sweep.Benchmark.Metrics)
 	a.factors, a.same = findFactors(base)
 	for _, f := range a.factors {
 		// Do not compare workloads with each other: such a difference says nothing about a scheduler. Each additional comparison
@@ -71,7 +71,7 @@ func analyse(in Input) analysis {
 		switch {
 		case r.answerOfClaim(in.Claims):
 			r.Kind = ofClaim
-		case slices.Contains(in.Metrics, r.Metric):
+		case slices.Contains(in.Sweep.Benchmark.Metrics, r.Metric):
 			r.Kind = primary
 			families[0] = append(families[0], &r.Comparison)
 		default:
@@ -84,7 +84,7 @@ func analyse(in Input) analysis {
 		floor = append(floor, &a.floor[i].Comparison)
 	}
 	for _, family := range [][]*stats.Comparison{families[0], families[1], floor} {
-		stats.Holm(family, in.Level)
+		stats.Holm(family, in.Sweep.Level())
 	}
 	return a
 }

@@ -57,7 +57,7 @@ func TestDecades(t *testing.T) {
 
 // The trial with the median throughput is drawn, without invalid ones, and the cells of a workload have the same axes.
 func TestTimePlots(t *testing.T) {
-	in := Input{Level: stats.Level}
+	in := Input{Sweep: blocks(6)}
 	add := func(cell map[string]string, throughput, last float64, verdict string) {
 		in.Cells = append(in.Cells, cell)
 		in.Trials = append(in.Trials, Trial{

@@ -35,7 +35,7 @@ func TestNoiseTable(t *testing.T) {
 
 // Levels of a factor are compared within each workload, and workloads are not compared with each other.
 func TestWorkloadsAreNotCompared(t *testing.T) {
-	in := Input{Level: stats.Level}
+	in := Input{Sweep: blocks(6)}
 	for block := 1; block <= 6; block++ {
 		for _, scheduler := range []string{"a", "b"} {
 			for _, workload := range []string{"gang", "null"} {

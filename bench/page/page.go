@@ -5,7 +5,6 @@ package page
 import (
 	_ "embed"
 	"io"
-	"time"
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/noise"
@@ -17,20 +16,13 @@ import (
 
 // Input is the content of a page.
 type Input struct {
-	Sweep    string
-	Started  time.Time
-	Revision string // revision of the hive's source
-	Order    string // the order in which the trials ran
-	Seed     uint64
-	Cells    []map[string]string // the cells in the order of the page; each is a map of factors to levels
-	Trials   []Trial
-	Limits   []Limit
-	Claims   []stats.ClaimResult
-	Systems  []bench.LevelDifference
-	Notes    []string // what readers must know, such as: confounded with time
-	Metrics  []string // the primary metrics
-	Level    float64  // the share of wrong answers that the tests may give
-	Quiet    noise.Thresholds
+	Sweep   bench.Sweep
+	Cells   []map[string]string // the cells in the order of the page; each is a map of factors to levels
+	Trials  []Trial
+	Limits  []Limit
+	Claims  []stats.ClaimResult
+	Systems []bench.LevelDifference
+	Notes   []string // what readers must know, such as: confounded with time
 }
 
 // Trial is a trial of the sweep. The cell of the trial must be in Input.Cells.

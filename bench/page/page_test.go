@@ -27,12 +27,21 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
+// blocks returns a sweep with this number of blocks.
+func blocks(n int) bench.Sweep { return bench.Sweep{Benchmark: bench.Benchmark{Repetitions: n}} }
+
 // example returns a sweep of two schedulers with 10, 30 and 100 nodes and an A/A cell. The throughput of one of them falls with the nodes.
 func example(t *testing.T) Input {
 	t.Helper()
 	defaults := map[string]string{"scheduler": "default"}
 	in := Input{
-		Sweep: "schedulers", Started: time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC), Revision: "3f2a9c1", Order: "random in blocks", Seed: 7,
+		Sweep: bench.Sweep{
+			ID: "schedulers", Created: time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC), Revision: "3f2a9c1",
+			Benchmark: bench.Benchmark{
+				Order: "random in blocks", Seed: 7, Repetitions: 6, Metrics: []string{"throughput"},
+				Quiet: noise.Thresholds{Steal: 0.01, ForeignCPU: 0.05, PSICPU: 0.05, Canary: 0.05},
+			},
+		},
 		Notes: []string{"emulated machines: no absolute figures"},
 		Limits: []Limit{
 			{Limit: player.Limit{Name: "kube-scheduler: kube-api-qps", Value: "50", Rate: 50, Kind: player.Bound}, Cell: defaults},
@@ -43,8 +52,6 @@ func example(t *testing.T) Input {
 			{A: map[string]string{"nodes": "10"}, B: map[string]string{"nodes": "30"}, Changed: 2, Paths: 210, Packages: []string{"changed: linux-6.12"}, Undeclared: []string{"another build of linux-6.12"}},
 			{A: map[string]string{"nodes": "30"}, B: map[string]string{"nodes": "100"}, Paths: 210},
 		},
-		Quiet:   noise.Thresholds{Steal: 0.01, ForeignCPU: 0.05, PSICPU: 0.05, Canary: 0.05},
-		Metrics: []string{"throughput"}, Level: stats.Level,
 	}
 	for _, scheduler := range []string{"default", "volcano"} {
 		for _, nodes := range []string{"10", "30", "100"} {
@@ -88,7 +95,7 @@ func example(t *testing.T) Input {
 		"c-none":   {Metric: "makespan", Factor: "nodes", A: "100", B: "10", Op: ">", Value: 2},
 		"d-rate":   {Metric: "throughput", Op: ">=", Value: 10, Where: map[string][]string{"scheduler": {"default"}}},
 	} {
-		in.Claims = append(in.Claims, c.Evaluate(name, samples, nil, in.Level))
+		in.Claims = append(in.Claims, c.Evaluate(name, samples, nil, in.Sweep.Level()))
 	}
 	slices.SortFunc(in.Claims, func(a, b stats.ClaimResult) int { return strings.Compare(a.Name, b.Name) })
 	return in
@@ -225,7 +232,7 @@ func TestContent(t *testing.T) {
 func TestHostileTexts(t *testing.T) {
 	const evil = `<script>alert(1)</script>"' onload=x &amp; javascript:x </style><img src=//evil.example/x>`
 	in := Input{
-		Sweep: evil, Revision: evil, Order: evil, Notes: []string{evil},
+		Sweep: bench.Sweep{ID: evil, Description: evil, Revision: evil, Nixbench: evil, Benchmark: bench.Benchmark{Order: evil}}, Notes: []string{evil},
 		Cells:   []map[string]string{{evil: evil, "n": "1"}, {evil: evil, "n": "2"}, {evil: "b", "n": "2"}},
 		Limits:  []Limit{{player.Limit{Name: evil, Value: evil, Rate: 1, Kind: evil}, map[string]string{evil: evil}}},
 		Systems: []bench.LevelDifference{{A: map[string]string{evil: evil}, B: map[string]string{evil: evil}, Packages: []string{evil}, Undeclared: []string{evil}}},
@@ -283,7 +290,7 @@ func TestSelfContained(t *testing.T) {
 func TestStrange(t *testing.T) {
 	one := func(metrics map[string]float64) Input {
 		trial := Trial{Sample: stats.Sample{Cell: map[string]string{}, Metrics: metrics}, Verdict: bench.Valid}
-		return Input{Sweep: "one", Cells: []map[string]string{{}}, Trials: []Trial{trial}}
+		return Input{Sweep: bench.Sweep{ID: "one"}, Cells: []map[string]string{{}}, Trials: []Trial{trial}}
 	}
 	for name, in := range map[string]Input{
 		"nothing":     {},
@@ -324,7 +331,7 @@ func TestTicks(t *testing.T) {
 
 // A ratio that is unknown because trials did not finish has no mark, and no number.
 func TestUnfinished(t *testing.T) {
-	in := Input{Level: stats.Level}
+	in := Input{Sweep: blocks(6)}
 	for block := 1; block <= 6; block++ {
 		for _, level := range []string{"a", "b"} {
 			c := map[string]string{"s": level}
@@ -350,7 +357,7 @@ func TestUnfinished(t *testing.T) {
 
 // A cell in which some trials did not finish does not look fast: they count as the slowest, and the texts contain their number.
 func TestIncomplete(t *testing.T) {
-	in := Input{Level: stats.Level}
+	in := Input{Sweep: blocks(6)}
 	for block := 1; block <= 6; block++ {
 		for level, incomplete := range map[string]int{"none": 0, "some": 2, "most": 4, "all": 6} {
 			c := map[string]string{"s": level, "n": "1"}

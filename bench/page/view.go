@@ -52,10 +52,10 @@ func newView(in Input) view {
 	noise.Note += " The noise of a trial is its standard deviation, without what the trials of a block share. A comparison finds the visible ratio with a probability of 80 %."
 	all.Title = "All metrics"
 	return view{
-		Sweep: in.Sweep, Facts: listFacts(in, a), Counts: countVerdicts(in.Trials), Notes: in.Notes,
+		Sweep: in.Sweep.ID, Facts: listFacts(in, a), Counts: countVerdicts(in.Trials), Notes: in.Notes,
 		Before: keepFilled(a.listClaims(in.Claims), means), Workloads: drawWorkloads(a),
 		After:   keepFilled(ratios, noise, a.listLimits(in.Limits, true), a.listSystems(in.Systems), a.listProblems(trials)),
-		Details: keepFilled(all, a.listFigures(trials, in.Quiet)),
+		Details: keepFilled(all, a.listFigures(trials, in.Sweep.Benchmark.Quiet)),
 	}
 }
 
@@ -91,12 +91,14 @@ func listFacts(in Input, a analysis) []frame.Fact {
 		blocks[t.Block] = true
 	}
 	out := []frame.Fact{
-		{Name: "Started", Text: in.Started.UTC().Format("2006-01-02 15:04:05 UTC")},
+		{Name: "Description", Text: in.Sweep.Description},
+		{Name: "Started", Text: in.Sweep.Created.UTC().Format("2006-01-02 15:04:05 UTC")},
 		{Name: "Trials", Text: fmt.Sprintf("%d in %d blocks, %d cells", len(in.Trials), len(blocks), len(in.Cells))},
-		{Name: "Order", Text: in.Order},
-		{Name: "Seed", Text: fmt.Sprint(in.Seed), Code: true},
+		{Name: "Order", Text: in.Sweep.Benchmark.Order},
+		{Name: "Seed", Text: fmt.Sprint(in.Sweep.Benchmark.Seed), Code: true},
 		{Name: "In all cells", Text: stats.Name(a.same)},
-		{Name: "Revision of the hive", Text: in.Revision, Code: true},
+		{Name: "Revision of the hive", Text: in.Sweep.Revision, Code: true},
+		{Name: "Version of nixbench", Text: in.Sweep.Nixbench, Code: true},
 	}
 	return slices.DeleteFunc(out, func(f frame.Fact) bool { return f.Text == "" })
 }

@@ -32,8 +32,20 @@ func splitHollow(s bench.Sweep, in page.Input, baselines map[string][]stats.Samp
 		parts[0].Notes = append(slices.Clone(in.Notes), "The nodes of these cells are machines. Cells with hollow nodes are shown separately: a comparison would be confounded.")
 		parts[1].Notes = []string{"The nodes of these cells are hollow."}
 	}
+	var claims [2][]stats.ClaimResult // by part, in the same order
 	for i := range parts {
-		parts[i].Claims = evaluateClaims(s, parts[i].Trials, baselines)
+		claims[i] = evaluateClaims(s, parts[i].Trials, baselines)
+		parts[i].Claims = claims[i]
+	}
+	if len(parts) == 2 { // a claim about cells of one part is only in this part
+		for i := range parts {
+			parts[i].Claims = nil
+			for k, c := range claims[i] {
+				if len(c.Parts) > 0 || len(claims[1-i][k].Parts) == 0 && i == 0 {
+					parts[i].Claims = append(parts[i].Claims, c)
+				}
+			}
+		}
 	}
 	return parts
 }

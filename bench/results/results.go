@@ -42,10 +42,7 @@ func ReadParts(st *bench.Store) ([]page.Input, error) {
 // summarise returns the results of a sweep with these attempts, without the trials of the warm-up. It also returns the attempt of each
 // trial of the result.
 func summarise(s bench.Sweep, all map[int][]bench.Attempt) (in page.Input, counted []bench.Attempt) {
-	in = page.Input{
-		Sweep: s.ID, Started: s.Created, Revision: s.Revision, Order: s.Benchmark.Order, Seed: s.Benchmark.Seed, Cells: s.Benchmark.Cells,
-		Quiet: s.Benchmark.Quiet, Systems: s.CompareLevels(all), Metrics: s.Benchmark.Metrics, Level: s.Level(),
-	}
+	in = page.Input{Sweep: s, Cells: s.Benchmark.Cells, Systems: s.CompareLevels(all)}
 	limits := map[string][]page.Limit{} // by the levels of their configuration
 	missing := 0                        // number of trials that have no result
 	measured := 0                       // number of trials that are not part of the warm-up

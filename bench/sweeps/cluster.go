@@ -88,7 +88,7 @@ func (c *cluster) open(ctx context.Context, configuration bench.Configuration, c
 		end()
 		return nil, nil, err
 	}
-	c.state, c.sweep.Cluster = s.Dir, s.Hive.ClusterName()
+	c.state, c.sweep.Cluster, c.sweep.Description = s.Dir, s.Hive.ClusterName(), s.Hive.Meta.Description
 	return s, func() { s.Close(); end() }, nil
 }
 

@@ -119,7 +119,7 @@ func (s *Sweeps) build(ctx context.Context, folder string, sweep *bench.Sweep, u
 			return err
 		}
 	}
-	sweep.Cluster, sweep.Nixpkgs = cluster.sweep.Cluster, cluster.sweep.Nixpkgs
+	sweep.Cluster, sweep.Description, sweep.Nixpkgs = cluster.sweep.Cluster, cluster.sweep.Description, cluster.sweep.Nixpkgs
 	return cluster.keepReservation()
 }
 
