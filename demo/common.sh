@@ -53,6 +53,6 @@ prepare() {
   quietly lab "$top/e2e/lab/lab" install
 
   say "2. Building nixbench"
-  (cd "$top" && go build -o "$state/bin/nixbench" ./cmd/nixbench)
+  (cd "$top" && go build -buildvcs=auto -o "$state/bin/nixbench" ./cmd/nixbench) # with the revision
   "$state/bin/nixbench" version
 }
