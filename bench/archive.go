@@ -3,6 +3,7 @@ package bench
 import (
 	"archive/tar"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,15 +11,69 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // archived are the files and folders of a sweep that the archive of the sweep contains. Keys, tokens and the state of the cluster
 // are not in an archive.
-var archived = []string{"sweep.json", "source", "facts", "workloads", "trials"}
+var archived = []string{"sweep.json", "source", "facts", "workloads", "trials", closureFile}
+
+// closureFile is the file with the store paths of a sweep's systems, as nix-store --export writes them.
+const closureFile = "closure.nar"
+
+// ExportClosure writes the store paths of the sweep's systems into its folder, so that the archive has them. The caller calls RemoveClosure.
+func (st *Store) ExportClosure(ctx context.Context) error {
+	f, err := os.Create(filepath.Join(st.Folder, closureFile))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	cmd := exec.CommandContext(ctx, "nix-store", append([]string{"--export"}, st.Sweep.closure()...)...)
+	cmd.Stdout = f
+	return runNixStore(cmd)
+}
+
+// RemoveClosure removes the store paths in the sweep's folder.
+func (st *Store) RemoveClosure() error { return os.RemoveAll(filepath.Join(st.Folder, closureFile)) }
+
+// ImportClosure adds the store paths in the sweep's folder to the Nix store, if there are some and one is missing.
+func (st *Store) ImportClosure(ctx context.Context) error {
+	f, err := os.Open(filepath.Join(st.Folder, closureFile))
+	if errors.Is(err, fs.ErrNotExist) || !slices.ContainsFunc(st.Sweep.closure(), func(path string) bool { return !durable.Exists(path) }) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	cmd := exec.CommandContext(ctx, "nix-store", "--import")
+	cmd.Stdin = f
+	return runNixStore(cmd)
+}
+
+func runNixStore(cmd *exec.Cmd) error {
+	var messages strings.Builder
+	cmd.Stderr = &messages
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("nix-store %s: %w: %s", cmd.Args[1], err, strings.TrimSpace(messages.String()))
+	}
+	return nil
+}
+
+// closure returns the store paths of the systems of all configurations.
+func (s Sweep) closure() (out []string) {
+	for _, c := range s.Configurations {
+		out = append(out, c.Closure...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
 
 // IsArchived reports whether the archive of a sweep contains the file with this path in the sweep's folder.
 func IsArchived(path string) bool {
@@ -54,8 +109,8 @@ func (st *Store) WriteArchive(w io.Writer, describe func([]ArchivedFile) ([]byte
 	var files []ArchivedFile
 	for _, entry := range archived {
 		err := filepath.WalkDir(filepath.Join(st.Folder, entry), func(path string, d fs.DirEntry, err error) error {
-			if errors.Is(err, fs.ErrNotExist) && (entry == "trials" || entry == "facts") {
-				return nil // the sweep has not begun, or has no facts
+			if errors.Is(err, fs.ErrNotExist) && slices.Contains([]string{"trials", "facts", closureFile}, entry) {
+				return nil // the sweep has not begun, has no facts, or its store paths were not exported
 			}
 			if err != nil {
 				return err
@@ -135,7 +190,7 @@ func leadsOut(root *os.Root, name string) bool {
 }
 
 // maxArchive is the largest size of the files of an archive, in bytes.
-const maxArchive = 4 << 30
+const maxArchive = 16 << 30
 
 // ReadArchive extracts sweep.json, the source and the workloads of an archive into a new folder. An archive is untrusted: links that lead
 // out of the folder are an error.

@@ -241,9 +241,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	a.Place, a.Image = observed.Place, observed.Image
 	a.addCounters(before, after)
 	a.addClocks(observed.Clocks)
-	a.doubt(running.Doubts...)
-	a.doubt(observed.Doubts...)
-	a.doubt(a.lateness()...)
+	a.doubt(slices.Concat(running.Doubts, observed.Doubts, a.lateness())...)
 	if n := a.Result.Unstamped; n > 0 && !a.withoutStamps() {
 		a.doubt(fmt.Sprintf("%d of %d jobs have no stamp of their first and last instruction, so wait and other metrics are absent", n, a.Result.Finished))
 	}

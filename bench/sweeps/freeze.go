@@ -163,6 +163,12 @@ func (s *Sweeps) extract(ctx context.Context, archive, folder string) (st *bench
 		return nil, failure.WithKind(failure.Usage, err)
 	}
 	original, err := bench.Open(folder)
+	if err == nil {
+		err = original.ImportClosure(ctx)
+	}
+	if err == nil {
+		err = original.RemoveClosure()
+	}
 	if err != nil {
 		return nil, err
 	}

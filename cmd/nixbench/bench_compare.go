@@ -66,6 +66,7 @@ on each side, the command prints ratios without an answer.`,
 func benchExportCommand(a *app) *cobra.Command {
 	format := "csv"
 	var out string
+	var closure bool
 	var published export.Publication
 	cmd := &cobra.Command{
 		Use:   "export [SWEEP]",
@@ -78,26 +79,37 @@ Formats:
             that -o names
   archive   everything from which nixbench bench replay repeats the sweep, with
             the results, as tar.gz; it contains no secrets of the cluster. With
-            --author and --license, it is an RO-Crate (a Process Run Crate)`,
+            --author and --license, it is an RO-Crate (a Process Run Crate).
+            With --with-closure, it has the store paths of the systems, too`,
 		Example: `  nixbench bench export > results.csv
   nixbench bench export last --format archive -o sweep.tar.gz \
     --author "Ada Lovelace" \
     --license https://creativecommons.org/licenses/by/4.0/`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = a.withView(func(args []string) error {
+	cmd.RunE = a.withView(func(args []string) (err error) {
 		if err := checkPublication(published, format); err != nil {
 			return err
+		}
+		if closure && format != "archive" {
+			return failure.NewUsage("bench export: --with-closure requires --format archive")
 		}
 		st, err := findSweep(a, args...)
 		if err != nil {
 			return err
+		}
+		if closure {
+			defer func() { err = errors.Join(err, st.RemoveClosure()) }()
+			if err := st.ExportClosure(a.ctx); err != nil {
+				return err
+			}
 		}
 		return exportSweep(a, st, published, format, out)
 	})
 	f := cmd.Flags()
 	f.StringVar(&published.Author, "author", "", "`AUTHOR` of an archive: a name, or NAME <URL>, such as that of an ORCID")
 	f.StringVar(&published.License, "license", "", "`URL` of the license of an archive")
+	f.BoolVar(&closure, "with-closure", false, "add the store paths of the systems to an archive; a repetition adds those that are missing to the store")
 	addChoice(f, &format, "format", []string{"csv", "svg", "archive"}, "`FORMAT`: csv, svg or archive")
 	f.StringVarP(&out, "output", "o", "", "write to `FILE` instead of stdout; with --format svg: to this folder")
 	return cmd
