@@ -88,7 +88,7 @@ func formatLines(p *progress, width, maxLines int, now time.Time) (lines []strin
 			parts = append(parts, string(other.Phase))
 		}
 		left := padRight(truncate(fmt.Sprintf("%-9s %s", a.Phase, strings.Join(parts, " · ")), room), min(room, 66))
-		frame := now.UnixMilli() / updateInterval.Milliseconds() % int64(len(spinner))
+		frame := now.UnixMilli() / drawInterval.Milliseconds() % int64(len(spinner))
 		lines = append(lines, fmt.Sprintf("%c %s %s", spinner[frame], left, formatDuration(now.Sub(a.Since))))
 	}
 	shown := p.perNode()

@@ -24,7 +24,7 @@ type activity struct {
 	wait        bool      // the activity is a wait, not a phase
 	names       []string  // of running builds and copies
 	lastOutput  time.Time // time of the last output about this activity, initially its start
-	reports     int       // number of reports since lastOutput
+	nextReport  time.Time // when the activity is reported, unless it has output before
 }
 
 // apply updates the activities with an event. If the event ends a phase or a node, it returns when that began.
@@ -51,7 +51,7 @@ func (p *progress) apply(e event.Event) (began time.Time) {
 			if e.Text != "" && e.Text != a.Text {
 				a.Text = e.Text
 				if e.Phase != event.Copy && e.Phase != event.Build { // the texts of copies and builds change all the time, and do not reset the reports
-					a.resetReports(e.Time)
+					a.advanceReport(e.Time)
 				}
 			}
 		}
@@ -70,13 +70,13 @@ func (p *progress) apply(e event.Event) (began time.Time) {
 				a.Text = e.Text
 			}
 			if p.verbose {
-				a.lastOutput, a.reports = e.Time, 0
+				a.recordOutput(e.Time)
 			}
 		}
 	case event.Waiting:
 		if i := slices.IndexFunc(p.open, func(a *activity) bool { return a.isWait(e) }); i >= 0 {
 			p.open[i].Event = e
-			p.open[i].resetReports(e.Time)
+			p.open[i].advanceReport(e.Time)
 		} else {
 			p.begin(e)
 		}
@@ -115,7 +115,7 @@ func (p *progress) begin(e event.Event) {
 			p.began[e.Node] = e.Time
 		}
 	}
-	a.lastOutput = a.Since
+	a.recordOutput(a.Since)
 	p.open = slices.Insert(p.open, at, a)
 }
 
@@ -192,25 +192,17 @@ func (a *activity) describe(now time.Time) string {
 	return strings.Join(parts, ", ")
 }
 
-// reminders are the durations after which an activity without output is reported, counted from its
-// start or its last output. After the last duration, the activity is reported every minute.
-var reminders = []time.Duration{4 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute}
+// firstReport is the time without output after which an activity is reported. Each further interval is twice as long, up to a minute.
+const firstReport = 4 * time.Second
 
-// batchWindow is how much too early an activity may be reported, so that nixbench reports it together with another activity.
-const batchWindow = time.Second
-
-// due returns the time at which the activity must be reported next.
-func (a *activity) due() time.Time {
-	if extra := a.reports - len(reminders) + 1; extra > 0 {
-		return a.lastOutput.Add(reminders[len(reminders)-1] + time.Duration(extra)*time.Minute)
-	}
-	return a.lastOutput.Add(reminders[a.reports])
+func (a *activity) recordOutput(now time.Time) {
+	a.lastOutput, a.nextReport = now, now.Add(firstReport)
 }
 
-// resetReports is called when the text of the activity has changed. It makes the next report due as early as for a new activity.
-func (a *activity) resetReports(now time.Time) {
-	if a.due().After(now.Add(reminders[0])) {
-		a.lastOutput, a.reports = now, 0
+// advanceReport is called when the text of the activity has changed. It makes the next report due as early as for a new activity.
+func (a *activity) advanceReport(now time.Time) {
+	if a.nextReport.After(now.Add(firstReport)) {
+		a.recordOutput(now)
 	}
 }
 
@@ -236,33 +228,24 @@ func (p *progress) isCovered(a *activity) bool {
 	})
 }
 
-// takeDue returns the activities that must be reported now, and counts this as a report. Waits come before phases, each in the
-// order in which they began.
+// takeDue returns the activities that must be reported now, and sets the time of their next report. Waits come before phases, each in
+// the order in which they began.
 func (p *progress) takeDue(now time.Time) []*activity {
 	var waits, phases []*activity
-	isDue := false
 	for _, a := range p.open {
 		switch {
 		case p.isCovered(a): // report the activity later, if it then still has no output
-			a.lastOutput, a.reports = now, 0
-			continue
-		case a.due().After(now.Add(batchWindow)):
-			continue
+			a.recordOutput(now)
+		case a.nextReport.After(now):
 		case a.wait:
 			waits = append(waits, a)
 		default:
 			phases = append(phases, a)
 		}
-		isDue = isDue || !a.due().After(now)
-	}
-	if !isDue {
-		return nil
 	}
 	due := append(waits, phases...)
 	for _, a := range due {
-		for !a.due().After(now.Add(batchWindow)) {
-			a.reports++
-		}
+		a.nextReport = now.Add(min(now.Sub(a.lastOutput), time.Minute))
 	}
 	return due
 }

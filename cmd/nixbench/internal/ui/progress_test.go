@@ -50,11 +50,11 @@ func TestPlainReportsWaits(t *testing.T) {
 		time.Sleep(time.Hour)
 	})
 	want := `4 waiting   web-1: keys: a lock (4s so far, at most 1m56s more)
-15 waiting   web-1: keys: a lock (15s so far, at most 1m45s more)
-30 waiting   web-1: keys: a lock (30s so far, at most 1m30s more)
-60 waiting   web-1: keys: a lock (1m0s so far, at most 1m0s more)
-120 waiting   web-1: keys: a lock (2m0s so far)
-180 waiting   web-1: keys: a lock (3m0s so far)
+8 waiting   web-1: keys: a lock (8s so far, at most 1m52s more)
+16 waiting   web-1: keys: a lock (16s so far, at most 1m44s more)
+32 waiting   web-1: keys: a lock (32s so far, at most 1m28s more)
+64 waiting   web-1: keys: a lock (1m4s so far, at most 56s more)
+124 waiting   web-1: keys: a lock (2m4s so far)
 `
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -85,8 +85,8 @@ func TestPlainReportsChangedReason(t *testing.T) {
 		time.Sleep(16 * time.Second)
 		w.End()
 	})
-	want := []string{"4 waiting   a: a lock (4s so far)", "15 waiting   a: a lock (15s so far)", "30 waiting   a: a lock (30s so far)",
-		"60 waiting   a: a lock (1m0s so far)", "74 waiting   a: a key (1m14s so far)", "85 waiting   a: a key (1m25s so far)"}
+	want := []string{"4 waiting   a: a lock (4s so far)", "8 waiting   a: a lock (8s so far)", "16 waiting   a: a lock (16s so far)", "32 waiting   a: a lock (32s so far)",
+		"64 waiting   a: a lock (1m4s so far)", "74 waiting   a: a key (1m14s so far)", "78 waiting   a: a key (1m18s so far)"}
 	if diff := cmp.Diff(want, strings.Split(strings.TrimSpace(got), "\n")); diff != "" {
 		t.Error(diff)
 	}
@@ -116,8 +116,8 @@ func TestPlainReportsChangedReasonOfPhase(t *testing.T) {
 			time.Sleep(20 * time.Second)
 		}
 	})
-	want := []string{"4 waiting   a: drain: pod one (4s so far)", "15 waiting   a: drain: pod one (15s so far)",
-		"24 waiting   a: drain: pod two (24s so far)", "35 waiting   a: drain: pod two (35s so far)"}
+	want := []string{"4 waiting   a: drain: pod one (4s so far)", "8 waiting   a: drain: pod one (8s so far)", "16 waiting   a: drain: pod one (16s so far)",
+		"24 waiting   a: drain: pod two (24s so far)", "28 waiting   a: drain: pod two (28s so far)", "36 waiting   a: drain: pod two (36s so far)"}
 	if diff := cmp.Diff(want, strings.Split(strings.TrimSpace(got), "\n")); diff != "" {
 		t.Error(diff)
 	}
@@ -200,7 +200,7 @@ func TestPlainOmitsRunPhaseBetweenSteps(t *testing.T) {
 // With --verbose the log of a build counts as output of the build. Without it the build has no
 // output.
 func TestVerboseLogsCountAsOutput(t *testing.T) {
-	for verbose, want := range map[bool]int{true: 0, false: 1} {
+	for verbose, want := range map[bool]int{true: 0, false: 2} {
 		got := plainOutput(t, verbose, func(send event.Sink) {
 			send.Send(event.Event{Kind: event.NodeStart, Phase: event.Activate, Node: "a"})
 			for range 12 {
@@ -264,7 +264,7 @@ func TestJSONReportsWaits(t *testing.T) {
 			}
 			got = append(got, fmt.Sprintf("%v %s %s %s %s", e.Time.Sub(begin), e.Kind, e.Node, e.Phase, e.Text))
 		}
-		want := []string{"2s wait a keys a lock", "4s wait a keys a lock", "15s wait a keys a lock", "20s wait-end a keys a lock"}
+		want := []string{"2s wait a keys a lock", "4s wait a keys a lock", "8s wait a keys a lock", "16s wait a keys a lock", "20s wait-end a keys a lock"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}

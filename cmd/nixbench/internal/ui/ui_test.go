@@ -300,7 +300,7 @@ func TestRaw(t *testing.T) {
 		errs.Reset()
 		stderr.Write([]byte("prompt "))
 		v.Event(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: "a", Time: time.Now()})
-		time.Sleep(3 * updateInterval)
+		time.Sleep(3 * drawInterval)
 		v.mu.Lock()
 		if out.String() != "\x00a" || errs.String() != "prompt " {
 			t.Errorf("terminal %v: %q, %q", terminal, &out, &errs)

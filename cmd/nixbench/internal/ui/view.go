@@ -90,13 +90,19 @@ func newView(o Options, onTerminal bool) *View {
 	return v
 }
 
-// updateInterval is the interval at which the view draws the live lines, or checks for activities without output.
-const updateInterval = 100 * time.Millisecond
+const (
+	drawInterval  = 100 * time.Millisecond // interval at which the live lines are drawn
+	checkInterval = time.Second            // interval at which the view checks for activities without output, and reports them together
+)
 
 // updateUntilClosed draws the live lines again and again, so that the displayed durations increase. Without live lines, it reports
 // activities without output.
 func (v *View) updateUntilClosed() {
-	ticker := time.NewTicker(updateInterval)
+	interval := checkInterval
+	if v.live != nil {
+		interval = drawInterval
+	}
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -106,8 +112,8 @@ func (v *View) updateUntilClosed() {
 			v.mu.Lock()
 			if v.live != nil {
 				v.live.draw(&v.progress)
-			} else if due := v.progress.takeDue(now); len(due) > 0 {
-				v.report(due, now)
+			} else {
+				v.report(v.progress.takeDue(now), now)
 			}
 			v.mu.Unlock()
 		}
