@@ -167,20 +167,17 @@ func Open(d state.Dir, ref string) (*Run, error) {
 // Keep is the number of runs that nixbench keeps.
 const Keep = 100
 
-// Prune removes the records of old runs and returns their identifiers. It keeps the newest `keep` runs (at least one).
-// It also keeps every run that the state refers to, because a rollback may need the record of such a run.
-func Prune(l *state.Lock, keep int) (removed []string, err error) {
-	if err := l.CheckHeld(); err != nil {
-		return nil, err
-	}
+// Prune removes the records of old runs. It keeps the newest `keep` runs (at least one). It also keeps every run that the state refers
+// to, because a rollback may need the record of such a run.
+func Prune(l *state.Lock, keep int) error {
 	d := l.Dir()
 	s, err := d.Load()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	runs, err := readRuns(d)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	used := s.Runs()
 	for i, r := range runs {
@@ -188,17 +185,11 @@ func Prune(l *state.Lock, keep int) (removed []string, err error) {
 			continue
 		}
 		// Rename the folder before it is removed, so that a partly removed run is not reported as damaged.
-		if err := os.Rename(runDir(d, r.ID), runDir(d, "."+r.ID)); err != nil {
-			return removed, &state.FolderError{Dir: d, Err: err}
-		}
-		removed = append(removed, r.ID)
+		err = errors.Join(err, os.Rename(runDir(d, r.ID), runDir(d, "."+r.ID)))
 	}
-	hidden, err := filepath.Glob(runDir(d, ".*")) // also the folders of runs that were created or removed when nixbench was killed
+	hidden, _ := filepath.Glob(runDir(d, ".*")) // also the folders of runs that were created or removed when nixbench was killed
 	for _, folder := range hidden {
 		err = errors.Join(err, os.RemoveAll(folder))
 	}
-	if err != nil {
-		err = &state.FolderError{Dir: d, Err: err}
-	}
-	return removed, err
+	return err
 }

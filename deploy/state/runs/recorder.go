@@ -22,24 +22,20 @@ import (
 type Recorder struct {
 	lock   *state.Lock
 	folder string
-	most   int           // maximum size of the log lines and messages of a node, in bytes; further ones are not recorded
-	stop   chan struct{} // closed to end writeUntilStopped
-	done   chan struct{} // closed when writeUntilStopped has ended
+	most   int            // maximum size of the log lines and messages of a node, in bytes; further ones are not recorded
+	stop   chan struct{}  // closed to end writeUntilStopped
+	writer sync.WaitGroup // waits until writeUntilStopped has ended
+	failed error          // why events could not be written, and are lost
 
 	mu      sync.Mutex
 	run     Run
 	changed bool           // the field run has changed since run.json was written
 	events  []byte         // events that are not yet written to events.jsonl
 	chatter map[string]int // by node: size of its log lines and messages so far, in bytes
-	lost    int            // number of events that were dropped because the disk was full
-	closed  bool           // End was called
+	closed  bool           // End or Discard was called
 }
 
-const (
-	flushEvery = 200 * time.Millisecond
-	runEvery   = 5       // run.json is written in every fifth flush, because this takes longer than writing events
-	maxPending = 8 << 20 // maximum size of the unwritten events in memory, in bytes
-)
+const flushEvery = 500 * time.Millisecond
 
 var notCommandRE = regexp.MustCompile(`[^a-z0-9]+`)
 
@@ -55,11 +51,11 @@ func Record(l *state.Lock, run Run) (*Recorder, error) {
 	run.ID = chooseID(d, run.Command, run.Started)
 	r := &Recorder{
 		lock: l, folder: runDir(d, "."+run.ID), run: run, changed: true,
-		most: 64 << 20, stop: make(chan struct{}), done: make(chan struct{}), chatter: map[string]int{},
+		most: 64 << 20, stop: make(chan struct{}), chatter: map[string]int{},
 	}
 	err := os.MkdirAll(r.folder, 0o700)
 	if err == nil {
-		err = r.flush(true)
+		err = r.flush()
 	}
 	if err == nil { // rename the complete folder, so that a list of runs never contains a folder without run.json
 		err = os.Rename(r.folder, runDir(d, run.ID))
@@ -68,7 +64,7 @@ func Record(l *state.Lock, run Run) (*Recorder, error) {
 		return nil, &state.FolderError{Dir: d, Err: err}
 	}
 	r.folder = runDir(d, run.ID)
-	go r.writeUntilStopped()
+	r.writer.Go(r.writeUntilStopped)
 	return r, nil
 }
 
@@ -90,23 +86,15 @@ func (r *Recorder) ID() string { return r.run.ID }
 
 // RecordEvent records an event. The method can be used as an [event.Sink].
 func (r *Recorder) RecordEvent(e event.Event) {
-	line, err := json.Marshal(e)
+	line, _ := json.Marshal(e) // never fails
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	isLog := e.Kind == event.NodeLog || e.Kind == event.BuildLog
-	switch {
-	case r.closed:
-		return
-	case len(r.events) > maxPending/2 && isLog:
-		return // drop log lines first, to keep room for other events
-	case err != nil, len(r.events) > maxPending:
-		r.lost++
-		return
-	case e.Node != "" && (isLog || e.Kind == event.NodeProgress || e.Kind == event.Message):
-		if r.chatter[e.Node] += len(line); r.chatter[e.Node] > r.most {
+	switch e.Kind {
+	case event.NodeLog, event.BuildLog, event.NodeProgress, event.Message:
+		if r.chatter[e.Node] += len(line); e.Node != "" && r.chatter[e.Node] > r.most {
 			return
 		}
-	case e.Kind == event.Answer:
+	case event.Answer:
 		r.run.Answers += max(0, e.Time.Sub(e.Since).Seconds())
 		r.changed = true
 	}
@@ -151,67 +139,57 @@ func (r *Recorder) writeFile(name string, value any) error {
 
 // writeUntilStopped writes pending data every flushEvery until r.stop is closed.
 func (r *Recorder) writeUntilStopped() {
-	defer close(r.done)
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
-	for i := 1; ; i++ {
+	for {
 		select {
 		case <-tick.C:
-			_ = r.flush(i%runEvery == 0) // the last flush in End returns the error, if it lasts
+			_ = r.flush() // End returns the error
 		case <-r.stop:
 			return
 		}
 	}
 }
 
-// flush writes the pending events. If withRun is set and the run has changed, flush also writes run.json. Data that could not be
-// written stays pending. Only one goroutine may call flush.
-func (r *Recorder) flush(withRun bool) error {
+// flush writes the pending events, and run.json if the run has changed. Only one goroutine may call flush.
+func (r *Recorder) flush() error {
 	r.mu.Lock()
-	events, run := r.events, r.run
+	events, run, changed := r.events, r.run, r.changed
 	run.Nodes = slices.Clone(run.Nodes)
-	withRun = withRun && r.changed
-	r.events, r.changed = nil, r.changed && !withRun
+	r.events, r.changed = nil, false
 	r.mu.Unlock()
-
-	rest, err := appendTo(filepath.Join(r.folder, "events.jsonl"), events)
-	var runErr error
-	if withRun {
-		runErr = r.writeFile("run.json", run)
+	if err := appendTo(filepath.Join(r.folder, "events.jsonl"), events); err != nil && r.failed == nil {
+		r.failed = fmt.Errorf("events are lost: %w", err)
 	}
-
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(rest) > 0 {
-		r.events = append(rest, r.events...)
+	if !changed {
+		return r.failed
 	}
-	r.changed = r.changed || runErr != nil
-	return errors.Join(err, runErr)
+	return errors.Join(r.failed, r.writeFile("run.json", run))
 }
 
-// appendTo appends data to a file and returns the part of data that could not be written.
-func appendTo(file string, data []byte) ([]byte, error) {
+func appendTo(file string, data []byte) error {
 	if len(data) == 0 {
-		return nil, nil
+		return nil
 	}
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
-		return data, err
+		return err
 	}
-	n, err := f.Write(data)
-	return data[n:], errors.Join(err, f.Close())
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }
 
 // close ends the goroutine writeUntilStopped. It returns false if the recorder was already closed.
 func (r *Recorder) close() bool {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return false
-	}
+	wasClosed := r.closed
 	r.closed = true
-	close(r.stop)
-	return true
+	r.mu.Unlock()
+	if !wasClosed {
+		close(r.stop)
+		r.writer.Wait()
+	}
+	return !wasClosed
 }
 
 // Discard ends the record and removes its folder. It is used if the run has done nothing.
@@ -219,7 +197,6 @@ func (r *Recorder) Discard() error {
 	if !r.close() {
 		return nil
 	}
-	<-r.done
 	if err := os.RemoveAll(r.folder); err != nil {
 		return &state.FolderError{Dir: r.lock.Dir(), Err: err}
 	}
@@ -232,7 +209,6 @@ func (r *Recorder) End(exit int, cause error) error {
 	if !r.close() {
 		return nil
 	}
-	<-r.done
 	now := time.Now().UTC()
 	r.mu.Lock()
 	r.run.Ended, r.run.Exit, r.changed = &now, &exit, true
@@ -240,10 +216,7 @@ func (r *Recorder) End(exit int, cause error) error {
 		r.run.Error = cause.Error()
 	}
 	r.mu.Unlock()
-	err := errors.Join(r.flush(true), r.lock.Dir().BackUp(r.folder))
-	if r.lost > 0 {
-		err = errors.Join(fmt.Errorf("%d events are lost", r.lost), err)
-	}
+	err := errors.Join(r.flush(), r.lock.Dir().BackUp(r.folder))
 	if err != nil {
 		return fmt.Errorf("record of run %s: %w", r.run.ID, err)
 	}
