@@ -129,7 +129,7 @@ func (r Request) ReadPlan(file string) (stages.SavedPlan, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := verifyState(dir, r.Send); err != nil {
+		if err := dir.Verify(); err != nil {
 			return nil, err
 		}
 		return keys.PlanKey(dir)
@@ -161,14 +161,4 @@ func CheckEvaluable(hive *nixeval.Hive, nodes ...nixeval.Node) error {
 		return &nixeval.EvalError{Units: broken}
 	}
 	return nil
-}
-
-// verifyState checks the state folder before any of its files is used. It sends a warning for each file in it that other users can
-// access.
-func verifyState(dir state.Dir, send event.Sink) error {
-	loose, err := dir.Verify()
-	for _, l := range loose {
-		send.Warn("%s", l)
-	}
-	return err
 }

@@ -112,7 +112,7 @@ func survey(ctx context.Context, s *Session) error {
 	if s.Dir, err = state.Locate(s.Eval.Source, hive.ClusterName()); err != nil {
 		return err
 	}
-	if err := verifyState(s.Dir, s.Send); err != nil {
+	if err := s.Dir.Verify(); err != nil {
 		return err
 	}
 	if s.Eval.Facts != "" || len(machine.Booted(hive, hive.Nodes)) == 0 {
@@ -189,7 +189,7 @@ func (s *Session) withRecord(ctx context.Context, f func(*stages.Deployer) error
 	if endErr := record.End(exit, cause); endErr != nil {
 		err = errors.Join(err, endErr)
 	}
-	_, _ = runs.Prune(s.Lock, runs.Keep) // ignore an error, because the next run also removes old records
+	_ = runs.Prune(s.Lock, runs.Keep) // ignore an error, because the next run also removes old records
 	return err
 }
 

@@ -94,7 +94,7 @@ func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready boo
 	if err := m.waitForSystem(limitCtx); err != nil {
 		return m.newNotReadyError(ctx, time.Since(began), err)
 	}
-	return m.Store.Update(func(s *state.State) error { s.RemoveMachineIntents(m.Change.Node); return nil })
+	return m.Store.Update(func(s *state.State) error { s.DropIntents(m.Change.Node, state.MakeMachine); return nil })
 }
 
 // bootTimeLimit returns how long a machine may take to become ready after its start.

@@ -33,7 +33,7 @@ func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeo
 	}
 	after, err := c.Activator.Reboot(ctx, n.Name, h, timeout)
 	if ctx.Err() == nil { // if ctx has ended, the intent stays, and the next run waits for the node
-		err = errors.Join(err, c.Store.Update(func(s *state.State) error { s.Rebooted(n.Name); return nil }))
+		err = errors.Join(err, c.Store.Update(func(s *state.State) error { s.DropIntents(n.Name, state.RebootNode); return nil }))
 	}
 	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Activate, Node: n.Name, Failed: err != nil})
 	r.Path, r.After = after.Booted, GenerationOf(after, after.Booted)
@@ -77,7 +77,7 @@ func (c *Changer) waitForPreviousReboot(ctx context.Context, node string, h acti
 		}
 		c.Fleet.Drop(node) // close the connection to the system that ran before the reboot
 	}
-	return c.Store.Update(func(s *state.State) error { s.Rebooted(node); return nil })
+	return c.Store.Update(func(s *state.State) error { s.DropIntents(node, state.RebootNode); return nil })
 }
 
 // clampToNow returns since. It returns now if since is in the future, because the clock was set back, or because another computer

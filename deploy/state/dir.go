@@ -65,7 +65,7 @@ func (d Dir) ForwardFolder() string { return filepath.Join(string(d), "secrets",
 // Create creates the folder with access for its owner only, and a .gitignore that makes git ignore
 // it. An existing folder is verified first, see [Dir.Verify].
 func (d Dir) Create() error {
-	if _, err := d.Verify(); err != nil { // verify the folder before nixbench creates files in it
+	if err := d.Verify(); err != nil { // verify the folder before nixbench creates files in it
 		return err
 	}
 	if err := os.MkdirAll(string(d), 0o700); err != nil {

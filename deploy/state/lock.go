@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -84,7 +83,7 @@ func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
 	}
 	begun := time.Now()
 	for {
-		f, err := tryLock(d)
+		f, err := d.openLock(os.O_RDWR|os.O_CREATE, unix.LOCK_EX)
 		if err == nil {
 			l := &Lock{dir: d, holder: h, file: f}
 			if err := l.writeHolder(); err != nil {
@@ -92,9 +91,6 @@ func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
 				return nil, &FolderError{d, err}
 			}
 			return l, nil
-		}
-		if trust := (*TrustError)(nil); errors.As(err, &trust) {
-			return nil, trust
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, &FolderError{d, err}
@@ -112,49 +108,23 @@ func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
 
 func (d Dir) lockFile() string { return filepath.Join(string(d), "lock") }
 
-// tryLock opens and locks the lock file. nixbench never deletes the lock file. Otherwise one process
-// could hold a lock on the deleted file, and another process a lock on a new file of the same name.
-func tryLock(d Dir) (*os.File, error) {
-	f, err := openLockFile(d, os.O_RDWR|os.O_CREATE)
+// openLock opens and locks the lock file without waiting. how is unix.LOCK_EX or unix.LOCK_SH. It fails with EWOULDBLOCK if another
+// process holds the lock. nixbench never deletes the lock file. Otherwise one process could hold a lock on the deleted file, and another
+// process a lock on a new file of the same name.
+func (d Dir) openLock(flags, how int) (*os.File, error) {
+	f, err := os.OpenFile(d.lockFile(), flags|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := lockFile(f, unix.LOCK_EX); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// openLockFile opens the lock file. It returns an error if the lock file is not a regular file or has a second hard link. Such
-// a file may be the file of another program, and nixbench would overwrite it with the holder.
-func openLockFile(d Dir, flags int) (*os.File, error) {
-	f, err := os.OpenFile(d.lockFile(), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
+	err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 	if err == nil {
-		err = durable.CheckRegular(info)
+		return f, nil
 	}
-	if err == nil && info.Sys().(*syscall.Stat_t).Nlink > 1 {
-		err = errors.New("it has a second hard link, so it may be a file of another program")
+	f.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, err
 	}
-	if err != nil {
-		f.Close()
-		return nil, &TrustError{d.lockFile(), err, "remove it"}
-	}
-	return f, nil
-}
-
-// lockFile locks a file without waiting. how is unix.LOCK_EX or unix.LOCK_SH. It fails with
-// EWOULDBLOCK if another process holds the lock.
-func lockFile(f *os.File, how int) error {
-	err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
-	if err == nil || errors.Is(err, unix.EWOULDBLOCK) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", errNoLocks, err)
+	return nil, fmt.Errorf("%w: %w", errNoLocks, err)
 }
 
 // writeHolder writes the holder into the existing lock file. It does not replace the file by a new
@@ -184,19 +154,13 @@ func readHolder(d Dir) Holder {
 
 // Holder returns the process that holds the lock, or nil if the lock is free.
 func (d Dir) Holder() (*Holder, error) {
-	f, err := openLockFile(d, os.O_RDONLY)
-	if errors.Is(err, os.ErrNotExist) {
+	f, err := d.openLock(os.O_RDONLY, unix.LOCK_SH)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		return nil, nil
-	}
-	if err != nil {
-		return nil, &FolderError{d, err}
-	}
-	defer f.Close()
-	err = lockFile(f, unix.LOCK_SH)
-	if err == nil {
-		return nil, nil
-	}
-	if !errors.Is(err, unix.EWOULDBLOCK) {
+	case err == nil:
+		return nil, f.Close()
+	case !errors.Is(err, unix.EWOULDBLOCK):
 		return nil, &FolderError{d, err}
 	}
 	for begun := time.Now(); ; time.Sleep(retryEvery) {

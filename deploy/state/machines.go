@@ -74,11 +74,6 @@ func (s *State) RecordCreationTime(node string, at time.Time) {
 	s.Machines[node] = m
 }
 
-// RemoveMachineIntents removes the intents of all runs to create or start the node's machine.
-func (s *State) RemoveMachineIntents(node string) {
-	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == MakeMachine })
-}
-
 // Removed deletes the records of a node: its machine, its deployments and its intents.
 func (s *State) Removed(node string) {
 	delete(s.Machines, node)

@@ -43,7 +43,7 @@ func TestMachinesAreRecorded(t *testing.T) {
 	if !again.Unready("w-1") || len(s.Cluster.ID) != 16 {
 		t.Errorf("%+v", again)
 	}
-	again.RemoveMachineIntents("w-1")
+	again.DropIntents("w-1", MakeMachine)
 	copied := again.Clone()
 	copied.Cluster.Hypervisors["b"] = provider.Hypervisor{}
 	copied.Removed("w-1")

@@ -57,9 +57,14 @@ func (n Node) HasMembership(kind string, m *Membership) bool {
 
 // RecordMembership records the membership of a node in the engine of a system that is deployed to the node.
 func (s *State) RecordMembership(node, kind string, m Membership) {
+	m.Drained = s.Nodes[node].Memberships[kind].Drained
+	s.setMembership(node, kind, m)
+}
+
+// setMembership replaces the recorded membership of a node. It clones the map, because an earlier State may share it.
+func (s *State) setMembership(node, kind string, m Membership) {
 	n := s.Nodes[node]
-	m.Drained = n.Memberships[kind].Drained
-	n.Memberships = maps.Clone(n.Memberships) // clone the map, because an earlier State may share it
+	n.Memberships = maps.Clone(n.Memberships)
 	if n.Memberships == nil {
 		n.Memberships = map[string]Membership{}
 	}
@@ -76,13 +81,8 @@ func (s *State) RecordEngine(node, kind string) {
 
 // RecordDrained sets Drained in the recorded membership of a node. It does nothing if there is no record.
 func (s *State) RecordDrained(node, kind string, drained bool) {
-	n := s.Nodes[node]
-	m, ok := n.Memberships[kind]
-	if !ok {
-		return
+	if m, ok := s.Nodes[node].Memberships[kind]; ok {
+		m.Drained = drained
+		s.setMembership(node, kind, m)
 	}
-	m.Drained = drained
-	n.Memberships = maps.Clone(n.Memberships)
-	n.Memberships[kind] = m
-	s.Nodes[node] = n
 }

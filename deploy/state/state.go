@@ -113,9 +113,9 @@ func (s *State) Rebooting(node string) *Intent {
 	return last
 }
 
-// Rebooted removes all intents to reboot node.
-func (s *State) Rebooted(node string) {
-	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == RebootNode })
+// DropIntents removes the intents of all runs for this step of a node.
+func (s *State) DropIntents(node, step string) {
+	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == step })
 }
 
 // DropOpenIntents removes the intents of all other runs for a node. It is called when their operations are completed or
