@@ -33,15 +33,15 @@ var scenarios = []scenario{
 	{name: "keys-new", title: "apply with 17 new keys per node", goal: "switch", change: func(h *hive, n int) { h.keys, h.keySet, h.keyVersion = 17, n, n }},
 	{name: "keys-changed", title: "upload-keys with 20 changed keys per node", keys: 20, goal: "upload-keys", change: func(h *hive, n int) { h.keyVersion = n }},
 	{name: "keys-same", title: "upload-keys with 20 unchanged keys per node", keys: 20, goal: "upload-keys", change: func(*hive, int) {}},
-	{name: "copy-one", title: "large paths to one node", goal: "push", one: true, change: func(h *hive, _ int) { h.large = true }},
-	{name: "copy-all", title: "large paths to all nodes", goal: "push", change: func(h *hive, _ int) { h.large = true }},
+	{name: "copy-one", title: "a large path to one node", goal: "push", one: true, change: func(h *hive, _ int) { h.large = true }},
+	{name: "copy-all", title: "a large path to all nodes", goal: "push", change: func(h *hive, _ int) { h.large = true }},
 }
 
 // runner measures the scenarios with each tool on the machines of a lab.
 type runner struct {
 	options
 	generations int
-	size, paths int
+	size        int
 	lab         *lab.Lab
 	nodes       *nodes
 	tools       []*tool
@@ -60,8 +60,7 @@ func run(ctx context.Context, args []string) (results map[string]map[string][]fi
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
 	names := set.String("scenario", "", "run only these scenarios: `NAMES` between commas (default: all)")
 	set.IntVar(&r.generations, "generations", 0, "first give the nodes `N` generations of the system profile")
-	set.IntVar(&r.size, "size", 300, "size of the paths that copy-one and copy-all copy, in `MB`")
-	set.IntVar(&r.paths, "paths", 1, "copy-one and copy-all copy `N` paths")
+	set.IntVar(&r.size, "size", 300, "size of the path that copy-one and copy-all copy, in `MB`")
 	if err := r.parse(ctx, set, args); err != nil {
 		return nil, err
 	}
@@ -280,15 +279,14 @@ func (r *runner) prepareLarge(ctx context.Context, t *tool, on string, h hive) e
 }
 
 func (r *runner) describeLarge() string {
-	return fmt.Sprintf(`(let path = n: derivation { name = "bench-large"; system = builtins.currentSystem; builder = "/bin/sh"; salt = %q; inherit n;
-        args = [ "-c" "{ echo $n; /usr/bin/head -c %d /dev/urandom; } >$out" ]; };
-      in path (builtins.genList path %d))`, r.salt, r.size*1_000_000/r.paths, r.paths-1)
+	return fmt.Sprintf(`(derivation { name = "bench-large"; system = builtins.currentSystem; builder = "/bin/sh"; salt = %q;
+        args = [ "-c" "/usr/bin/head -c %d /dev/urandom >$out" ]; })`, r.salt, r.size*1_000_000)
 }
 
-// deleteLarge returns a command that deletes the large store paths to which path refers, and all paths that refer to a large path. The
-// command does nothing if path does not exist.
+// deleteLarge returns a command that deletes the large store path, and all paths that refer to it. The command does nothing if path does
+// not exist.
 func deleteLarge(path string) string {
-	return fmt.Sprintf("[ ! -e '%[1]s' ] || nix-store --delete --ignore-liveness $(nix-store --query --referrers-closure $(nix-store --query --requisites %[1]s | grep bench-large)) >/dev/null", path)
+	return fmt.Sprintf("[ ! -e '%[1]s' ] || nix-store --delete --ignore-liveness $(nix-store --query --referrers-closure %[1]s) >/dev/null", path)
 }
 
 // hive describes what hive.nix contains.

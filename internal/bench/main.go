@@ -130,19 +130,14 @@ func measure(cmd *exec.Cmd) (figures, error) {
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &output, &output, 10*time.Second
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	begin := time.Now()
-	err := cmd.Start()
-	if err != nil {
-		return nil, err
-	}
-	peak := watchMemory(cmd.Process.Pid)
-	err = cmd.Wait()
-	took, memory := time.Since(begin), peak()
+	err := cmd.Run()
+	took := time.Since(begin)
 	if err != nil {
 		text := strings.TrimSpace(output.String())
 		return nil, fmt.Errorf("%s: %w after %v:\n%s", strings.Join(cmd.Args, " "), err, took.Round(10*time.Millisecond), text[max(0, len(text)-2000):])
 	}
 	usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	return figures{wall: took.Seconds(), hereCPU: float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9, hereMemory: memory}, nil
+	return figures{wall: took.Seconds(), hereCPU: float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9, hereMemory: float64(usage.Maxrss) / 1000}, nil
 }
 
 // startLoad starts processes with busy loops. They end when stop is called, when this process ends, or after an hour of processor time.

@@ -3,11 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 )
 
 // A metric is a quantity that is measured in each run of a deploy tool.
@@ -17,7 +15,7 @@ const (
 	wall       metric = "wall time, s"
 	nodeCPU    metric = "processor time of all nodes, s"
 	hereCPU    metric = "processor time here, s"
-	hereMemory metric = "memory of the program here, MB"
+	hereMemory metric = "memory of the largest process here, MB"
 	programs   metric = "programs started on a node"
 )
 
@@ -70,26 +68,4 @@ func printTable(w io.Writer, title string, tools []*tool, runs map[string][]figu
 	}
 	fmt.Fprintln(table)
 	return table.Flush()
-}
-
-// watchMemory reads the maximum memory use of a process repeatedly. The returned function stops the reading and returns the maximum in MB.
-func watchMemory(pid int) (peak func() float64) {
-	end, result := make(chan struct{}), make(chan float64)
-	go func() {
-		most := 0.0
-		for {
-			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // a process that has ended has no memory
-			if _, rest, ok := strings.Cut(string(text), "VmHWM:"); ok {
-				kilobytes, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-				most = max(most, kilobytes/1000)
-			}
-			select {
-			case <-end:
-				result <- most
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-	}()
-	return func() float64 { close(end); return <-result }
 }
