@@ -151,9 +151,9 @@ func TestConflicts(t *testing.T) {
 			t.Error("the state has changed")
 		}
 	}
-	refused(anna, first, "is older than the state in")
+	refused(anna, first, "has changes that")
 	change(t, anna, "web-3")
-	refused(anna, second, "is older than the state in")
+	refused(anna, second, "has changes that")
 	change(t, ben, "web-4")
 	export(t, ben, second, id.Recipient())
 	refused(anna, second, "has changes that "+second+" lacks") // both have changed
@@ -284,17 +284,6 @@ func TestRefusedExports(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(filepath.Dir(hive)); len(left) != 1 {
 		t.Errorf("files are left: %v", left)
-	}
-}
-
-// An export that an import would refuse because of its size is refused, and the error names the largest file.
-func TestLargeExport(t *testing.T) {
-	c := content{Header: Header{Cluster: "demo"}, Files: files{"state.json": []byte("{}"), "core": bytes.Repeat([]byte("x"), 1000)}}
-	if _, err := c.encode(1000); err == nil || !strings.Contains(failure.Hint(err), "the largest file is core") {
-		t.Errorf("%v, hint %q", err, failure.Hint(err))
-	}
-	if _, err := c.encode(10_000); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -2,11 +2,9 @@ package archive
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,17 +44,6 @@ type Result struct {
 	Changed bool `json:"changed"` // false if an import changed nothing, because the folder had the same state
 }
 
-// encode encodes the content. It returns an error if the encoded content has more than limit bytes, because [Import] would refuse it.
-func (c content) encode(limit int) ([]byte, error) {
-	plain, err := json.Marshal(c)
-	if err != nil || len(plain) <= limit {
-		return plain, err
-	}
-	largest := slices.MaxFunc(slices.Collect(maps.Keys(c.Files)), func(a, b string) int { return cmp.Compare(len(c.Files[a]), len(c.Files[b])) })
-	return nil, failure.WithHint(failure.NewUsage("the state of %s has %d bytes in an export, and an import reads at most %d; nothing was exported", c.Cluster, len(plain), limit),
-		fmt.Sprintf("move large files that are not part of the state out of the state folder; the largest file is %s", largest))
-}
-
 // Export writes the state of the cluster to file, encrypted for the recipients. If file exists, it is replaced only if it is
 // encrypted with age.
 func Export(lock *state.Lock, cluster, file string, recipients []age.Recipient) (*Result, error) {
@@ -85,7 +72,7 @@ func Export(lock *state.Lock, cluster, file string, recipients []age.Recipient) 
 	now := c.Files.digest()
 	c.States = append(slices.DeleteFunc(digests, func(d string) bool { return d == now }), now)
 	c.States = c.States[max(0, len(c.States)-maxDigests):]
-	plain, err := c.encode(durable.RecordSize)
+	plain, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}

@@ -41,23 +41,16 @@ func Import(lock *state.Lock, cluster, file string, force bool, identities []age
 	if err != nil {
 		return nil, err
 	}
-	before, err := readDigests(lock.Dir())
-	if err != nil && !force {
-		return nil, err
-	}
-	now, newest := old.digest(), c.Files.digest()
-	r := &Result{Header: c.Header, Files: len(c.Files), Changed: now != newest}
+	now := old.digest()
+	r := &Result{Header: c.Header, Files: len(c.Files), Changed: now != c.Files.digest()}
 	switch {
-	case !r.Changed, force, now == "", slices.Contains(c.States, now):
-	case slices.Contains(before, newest):
-		return nil, newConflict("%s is older than the state in %s", file, lock.Dir())
-	default:
-		return nil, newConflict("the state in %s has changes that %s lacks", lock.Dir(), file)
-	}
-	if !r.Changed {
+	case !r.Changed:
 		return r, nil
+	case force, now == "", slices.Contains(c.States, now):
+		return r, replaceFiles(lock.Dir(), old, c)
 	}
-	return r, replaceFiles(lock.Dir(), old, c)
+	return nil, failure.WithHint(failure.NewUsage("the state in %s has changes that %s lacks; nothing was imported", lock.Dir(), file),
+		"nixbench state export saves the state here; --force replaces it, and machines that only it has are then unknown")
 }
 
 // replaceFiles deletes the old files that the export lacks, and writes the files of the export. It writes state.json last: if it is
@@ -124,10 +117,4 @@ func decode(in io.Reader, cluster string) (*content, error) {
 	}
 	_, err = state.Decode("its state.json", c.Files[stateFile])
 	return &c, err
-}
-
-// newConflict returns the error for an import that would lose changes of the state in the folder.
-func newConflict(format string, args ...any) error {
-	return failure.WithHint(failure.NewUsage(format+"; nothing was imported", args...),
-		"nixbench state export saves the state here; --force replaces it, and machines that only it has are then unknown")
 }
