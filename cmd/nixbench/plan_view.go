@@ -196,9 +196,6 @@ func writeDrains(w io.Writer, previews []stages.Preview) {
 	}
 }
 
-// maxOrderLines is the maximum number of waves that `nixbench plan` lists.
-const maxOrderLines = 20
-
 // writeOrder writes the waves in which nodes change, and which nodes are drained. It writes nothing if all nodes change at the
 // same time.
 func writeOrder(w io.Writer, previews []stages.Preview) {
@@ -226,10 +223,6 @@ func writeOrder(w io.Writer, previews []stages.Preview) {
 	}
 	fmt.Fprintln(w, "\norder:")
 	for i, nodes := range waves {
-		if i == maxOrderLines && len(waves) > maxOrderLines+1 {
-			fmt.Fprintf(w, "  and %d more waves\n", len(waves)-i)
-			break
-		}
 		ui.WriteList(w, fmt.Sprintf("  %d. ", i+1), nodes, "     ")
 	}
 	if len(removed) > 0 {

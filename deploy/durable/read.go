@@ -26,20 +26,14 @@ func (e *SizeError) Error() string {
 }
 
 // Open opens a regular file for reading and returns its file info. It follows links. It never blocks: a
-// pipe, a socket or a device is an error and is not opened.
+// pipe, a socket or a device is an error.
 func Open(file string) (*os.File, fs.FileInfo, error) {
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := CheckRegular(info); err != nil { // check before opening, because opening a device may change the state of the device
-		return nil, nil, &fs.PathError{Op: "read", Path: file, Err: err}
-	}
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	if info, err = f.Stat(); err == nil { // check again, because another file may have got this path since os.Stat
+	info, err := f.Stat()
+	if err == nil {
 		err = CheckRegular(info)
 	}
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 const (
 	maxShownNodes = 20 // maximum number of rows for nodes; one more line contains the number of hidden nodes
-	maxShownSteps = 12 // number of the longest steps of the critical path that are shown; more if several took the same time
+	maxShownSteps = 12 // number of the longest steps of the critical path that are shown
 	maxName       = 20 // columns for the name of a node
 	maxLine       = 80 // columns of a line
 )
@@ -67,37 +67,37 @@ func (r Report) writeHeader(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s\n\n", strings.Join(append(parts, r.Total.String()), "   "))
 }
 
-// SelectNodes returns at most n nodes, in the order of r.Nodes, and the number of nodes that were not
-// selected. It prefers nodes on the critical path, then failed nodes, then the nodes with the most time.
+// SelectNodes returns the n nodes with the most time, in the order of r.Nodes, and the number of the other nodes.
 func (r Report) SelectNodes(n int) (nodes []Node, more int) {
 	if len(r.Nodes) <= n {
 		return r.Nodes, 0
 	}
-	rank := map[string]int{}
-	for _, n := range r.Nodes {
-		for _, s := range n.Spans {
-			if s.Failed || s.Unfinished {
-				rank[n.Node] = 1
-			}
+	busiest := slices.SortedFunc(slices.Values(r.Nodes), func(a, b Node) int { return cmp.Compare(b.Busy, a.Busy) })
+	for _, node := range r.Nodes {
+		if node.Busy >= busiest[n-1].Busy && len(nodes) < n {
+			nodes = append(nodes, node)
 		}
 	}
-	for _, s := range r.Critical {
-		rank[s.Node] = 2
-	}
-	order := make([]int, len(r.Nodes))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		x, y := r.Nodes[a], r.Nodes[b]
-		return cmp.Or(rank[y.Node]-rank[x.Node], cmp.Compare(y.Busy, x.Busy))
-	})
-	order = order[:n]
-	slices.Sort(order)
-	for _, i := range order {
-		nodes = append(nodes, r.Nodes[i])
-	}
 	return nodes, len(r.Nodes) - n
+}
+
+// LongestSteps returns the longest steps of the critical path in the order of time, and the number and the sum of the shorter steps.
+// There are more steps than maxShownSteps if several took the same time.
+func (r Report) LongestSteps() (steps []Span, shorter int, sum Seconds) {
+	if len(r.Critical) == 0 {
+		return nil, 0, 0
+	}
+	longest := slices.SortedFunc(slices.Values(r.Critical), func(a, b Span) int { return cmp.Compare(b.Took, a.Took) })
+	shortest := longest[min(len(longest), maxShownSteps)-1].Took
+	for _, s := range r.Critical {
+		if s.Took < shortest {
+			shorter++
+			sum += s.Took
+		} else {
+			steps = append(steps, s)
+		}
+	}
+	return steps, shorter, sum
 }
 
 // writeRow writes a row about a phase of the run, or about a node: when its first span began, the time took, and a text.
@@ -131,15 +131,8 @@ func (r Report) writePath(b *bytes.Buffer) {
 	}
 	line := func(name string, took Seconds) { fmt.Fprintf(b, "  %s%8s\n", padOrCut(name, maxLine-10), took) }
 	b.WriteString("\ncritical path\n")
-	longest := slices.SortedFunc(slices.Values(r.Critical), func(a, b Span) int { return cmp.Compare(b.Took, a.Took) })
-	shortest := longest[min(len(longest), maxShownSteps)-1].Took // a step that took less time is not shown
-	shorter, sum := 0, Seconds(0)
-	for _, s := range r.Critical {
-		if s.Took < shortest {
-			shorter++
-			sum += s.Took
-			continue
-		}
+	steps, shorter, sum := r.LongestSteps()
+	for _, s := range steps {
 		line(strings.TrimPrefix(s.Node+" ", " ")+string(s.Phase), s.Took)
 		for _, step := range s.Steps {
 			if step.Took >= Seconds(50*time.Millisecond) {

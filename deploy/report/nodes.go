@@ -13,11 +13,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// The maximum size and number of lines of a node's log on a page. For a longer log, the page contains its end.
-const (
-	logBytes = 16 << 10
-	logLines = 80
-)
+// logBytes is the maximum size of a node's log on a page. For a longer log, the page contains its end.
+const logBytes = 8 << 10
 
 // node is the section of a node on the page.
 type node struct {
@@ -81,14 +78,12 @@ func describeGeneration(r state.NodeResult) string {
 	return fmt.Sprintf("%d → %d", r.Before, r.After)
 }
 
-// cutLog returns the last lines of a log: at most logLines lines and logBytes bytes. The bool reports whether the log is longer.
+// cutLog returns the last lines of a log, at most logBytes bytes. The bool reports whether the log is longer.
 func cutLog(log string) (string, bool) {
 	log = strings.TrimRight(log, "\n")
-	end := log
-	if len(log) > logBytes {
-		_, end, _ = strings.Cut(log[len(log)-logBytes:], "\n") // the first line may be incomplete
+	if len(log) <= logBytes {
+		return log, false
 	}
-	lines := strings.Split(end, "\n")
-	end = strings.Join(lines[max(0, len(lines)-logLines):], "\n")
-	return end, end != log
+	_, end, _ := strings.Cut(log[len(log)-logBytes:], "\n") // the first line may be incomplete
+	return end, true
 }

@@ -26,7 +26,7 @@ type page struct {
 	Time          explain.Report
 	Facts         []frame.Fact
 	Chart         chart
-	Path          []explain.Span // the steps of the critical path that took at least 1 % of the run's time
+	Path          []explain.Span // the longest steps of the critical path
 	Short         int            // number of the other steps
 	ShortTook     explain.Seconds
 	Changes       []packages.Group // the changes that the run made in the systems of its nodes
@@ -50,14 +50,7 @@ func Write(w io.Writer, run *runs.Run) error {
 	if p.Changes, err = run.Changes(); err != nil {
 		return err
 	}
-	for _, s := range t.Critical {
-		if s.Took < t.Total/100 {
-			p.Short++
-			p.ShortTook += s.Took
-		} else {
-			p.Path = append(p.Path, s)
-		}
-	}
+	p.Path, p.Short, p.ShortTook = t.LongestSteps()
 	p.Warnings, p.MoreWarnings = listWarnings(run, events)
 	var b strings.Builder
 	if err := frame.Render(&b, pageHTML, "", functions(t), p); err != nil {
