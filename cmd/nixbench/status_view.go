@@ -206,42 +206,39 @@ const (
 	renewalGrace    = 3 * 24 * time.Hour   // how long the renewal of a certificate may be overdue before status reports the certificate
 )
 
-// describeCertificates returns notes about certificates. The first is about the certificate that expires first, if the user has to
-// renew it. Then comes a note for each certificate authority that expires within authorityNotice.
+// describeCertificates returns notes about certificates for which the user has to do something: one note about that certificate of the
+// nodes that expires first, and one for each certificate authority.
 func describeCertificates(rows []inspect.Status, now time.Time) []string {
-	var node string
-	var first engine.Certificate
-	var notes, authorities []string
+	var first, authorities []string
+	var ends time.Time
 	for _, s := range rows {
 		for _, c := range s.Certificates {
+			note := describeExpiry(s.Node, c, now)
 			switch {
-			case !c.Authority && (node == "" || c.Ends.Before(first.Ends)):
-				node, first = s.Node, c
-			case c.Authority && c.Ends.Sub(now) < authorityNotice:
-				// All nodes have the same authorities, so report each authority once.
-				note := fmt.Sprintf("authorities: %s expires on %s, and the cluster stops working then; nothing renews it: %s", c.Name, c.Ends.Format(time.DateOnly), c.Remedy)
-				if !slices.Contains(authorities, note) {
-					authorities = append(authorities, note)
-				}
+			case note == "":
+			case c.Authority && !slices.Contains(authorities, note): // all nodes have the same authorities
+				authorities = append(authorities, note)
+			case !c.Authority && (len(first) == 0 || c.Ends.Before(ends)):
+				first, ends = []string{note}, c.Ends
 			}
 		}
 	}
-	if node != "" {
-		if note := describeFirstExpiry(node, first, now); note != "" {
-			notes = append(notes, note)
-		}
-	}
-	return append(notes, authorities...)
+	return append(first, authorities...)
 }
 
-// describeFirstExpiry returns a note about c, the certificate that expires first. It returns an empty string if the user does not
-// have to do anything about c yet.
-func describeFirstExpiry(node string, c engine.Certificate, now time.Time) string {
-	left := c.Ends.Sub(now)
-	text := fmt.Sprintf("certificates: %s of %s expires on %s", c.Name, node, c.Ends.Format(time.DateOnly))
+// describeExpiry returns a note about a certificate. It returns an empty string if the user does not have to do anything yet.
+func describeExpiry(node string, c engine.Certificate, now time.Time) string {
+	left, date := c.Ends.Sub(now), c.Ends.Format(time.DateOnly)
+	if c.Authority {
+		if left >= authorityNotice {
+			return ""
+		}
+		return fmt.Sprintf("authorities: %s expires on %s, and the cluster stops working then; nothing renews it: %s", c.Name, date, c.Remedy)
+	}
+	text := fmt.Sprintf("certificates: %s of %s expires on %s", c.Name, node, date)
 	switch {
 	case left < 0:
-		text = fmt.Sprintf("certificates: %s of %s expired on %s", c.Name, node, c.Ends.Format(time.DateOnly))
+		text = fmt.Sprintf("certificates: %s of %s expired on %s", c.Name, node, date)
 	case left < renewalNotice:
 		text += ", in " + formatShortDuration(left)
 	}
@@ -250,8 +247,7 @@ func describeFirstExpiry(node string, c engine.Certificate, now time.Time) strin
 		return fmt.Sprintf("%s; its renewal was due on %s: on that node, journalctl -u %s", text, c.Due.Format(time.DateOnly), c.Renewer)
 	case c.Renewer == "" && left < renewalNotice:
 		return text + "; nothing renews it: " + c.Remedy
-	}
-	if left < 0 {
+	case left < 0:
 		return text
 	}
 	return ""

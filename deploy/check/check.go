@@ -45,7 +45,6 @@ type Result struct {
 	Seconds float64 `json:"seconds"`
 	Missing string  `json:"missing,omitempty"`
 	Why     string  `json:"why,omitempty"` // the last lines of logs that explain why the condition does not hold
-	took    time.Duration
 }
 
 // Error is the error of [Await] if conditions do not hold in time.
@@ -56,7 +55,7 @@ func (e *Error) Error() string {
 	var failed []string
 	for _, r := range e.Results {
 		if !r.OK && r.Missing != "" {
-			text := fmt.Sprintf("%s: not after %v: %s", r.Name, r.took.Round(100*time.Millisecond), r.Missing)
+			text := fmt.Sprintf("%s: not after %v: %s", r.Name, time.Duration(r.Seconds*float64(time.Second)).Round(100*time.Millisecond), r.Missing)
 			if r.Why != "" {
 				text += "\n" + r.Why
 			}
@@ -147,11 +146,11 @@ func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting f
 	seen, err := c.Look.While(ctx, func(text string) { say(&found, text) }, func(ctx context.Context) error {
 		return Until(ctx, c, func(err error) { say(&missing, err.Error()) })
 	})
-	took := time.Since(begin)
+	took := time.Since(begin).Seconds()
 	if err == nil {
-		return Result{Name: c.Name, OK: true, Seconds: took.Seconds(), took: took}
+		return Result{Name: c.Name, OK: true, Seconds: took}
 	}
-	r := Result{Name: c.Name, Seconds: took.Seconds(), Missing: missing, took: took}
+	r := Result{Name: c.Name, Seconds: took, Missing: missing}
 	if !strings.Contains(missing, seen) {
 		r.Why = seen
 	}

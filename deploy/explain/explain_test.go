@@ -414,3 +414,16 @@ func TestAnswersAreNotCounted(t *testing.T) {
 		t.Errorf("the run began at %v", r.Started)
 	}
 }
+
+// timeRange returns the earliest and the latest time of the events, or zero times if there are none.
+func timeRange(events []event.Event) (first, last time.Time) {
+	for _, e := range events {
+		if first.IsZero() || e.Time.Before(first) {
+			first = e.Time
+		}
+		if e.Time.After(last) {
+			last = e.Time
+		}
+	}
+	return first, last
+}

@@ -86,30 +86,18 @@ func ExplainRun(run *runs.Run) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	first, last := timeRange(events)
-	// Use the recorded start and end of the run: a run begins before its first event, and ends after its last event.
-	if first.IsZero() || run.Started.Before(first) {
-		first = run.Started
-	}
-	if run.Ended != nil && run.Ended.After(last) {
+	last := run.Started
+	if run.Ended != nil {
 		last = *run.Ended
 	}
-	r := makeReport(events, first, last)
-	r.Run, r.Status, r.Damaged = run.ID, run.Status(), damaged
-	return r, nil
-}
-
-// timeRange returns the earliest and the latest time of the events, or zero times if there are none.
-func timeRange(events []event.Event) (first, last time.Time) {
-	for _, e := range events {
-		if first.IsZero() || e.Time.Before(first) {
-			first = e.Time
-		}
+	for _, e := range events { // the end of a killed run is not recorded
 		if e.Time.After(last) {
 			last = e.Time
 		}
 	}
-	return first, last
+	r := makeReport(events, run.Started, last)
+	r.Run, r.Status, r.Damaged = run.ID, run.Status(), damaged
+	return r, nil
 }
 
 // makeReport computes the report of the events of a run that lasted from first to last.
@@ -232,11 +220,11 @@ func computeOverlap(r Report) *Overlap {
 			boot = append(boot, s)
 		}
 	}
-	return &Overlap{Boot: Union(boot), Evaluate: Union(evaluate), Wall: Union(slices.Concat(boot, evaluate))}
+	return &Overlap{Boot: union(boot), Evaluate: union(evaluate), Wall: union(slices.Concat(boot, evaluate))}
 }
 
-// Union returns the time in which at least one of the spans was running.
-func Union(spans []Span) Seconds {
+// union returns the time in which at least one of the spans was running.
+func union(spans []Span) Seconds {
 	if len(spans) == 0 {
 		return 0
 	}

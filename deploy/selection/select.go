@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -163,19 +164,11 @@ func describeHive(h *nixeval.Hive) string {
 	for role := range h.Roles {
 		labels["@"+role] = true
 	}
-	text := "; the hive has " + abbreviateNames(names)
+	text := "; the hive has " + event.Abbreviate(names, ", ")
 	if len(labels) > 0 {
-		text += " and " + abbreviateNames(slices.Sorted(maps.Keys(labels)))
+		text += " and " + event.Abbreviate(slices.Sorted(maps.Keys(labels)), ", ")
 	}
 	return text
-}
-
-func abbreviateNames(names []string) string {
-	const most = 12
-	if len(names) > most {
-		return fmt.Sprintf("%s … (%d in all)", strings.Join(names[:most], ", "), len(names))
-	}
-	return strings.Join(names, ", ")
 }
 
 // Units returns the units of the evaluation (a node, or all nodes of a role) to which the nodes belong, each once, in the order of

@@ -3,11 +3,8 @@ package ui
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/nixbench/nixbench/deploy/event"
 )
@@ -23,10 +20,8 @@ type live struct {
 
 func newLive(err io.Writer) *live {
 	return &live{err: err, size: func() (int, int) {
-		if f, ok := err.(*os.File); ok {
-			if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 && h > 0 {
-				return w, h
-			}
+		if w, h := terminalSize(err); w > 0 && h > 0 {
+			return w, h
 		}
 		return 80, 24
 	}}

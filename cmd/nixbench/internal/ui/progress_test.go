@@ -82,7 +82,7 @@ func TestPlainReportsChangedReason(t *testing.T) {
 		w := send.Wait(event.Event{Node: "a", Text: "a lock"})
 		time.Sleep(70 * time.Second)
 		w.Change("a key", time.Time{})
-		time.Sleep(16 * time.Second)
+		time.Sleep(15 * time.Second)
 		w.End()
 	})
 	want := []string{"4 waiting   a: a lock (4s so far)", "8 waiting   a: a lock (8s so far)", "16 waiting   a: a lock (16s so far)", "32 waiting   a: a lock (32s so far)",

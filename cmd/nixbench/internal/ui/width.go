@@ -15,19 +15,22 @@ const minColumns = 40
 // Columns returns the width of the terminal to which w writes. It returns 0 if w is not a terminal: the length of lines is then
 // not limited.
 func Columns(w io.Writer) int {
-	columns := 0
-	switch w := w.(type) {
-	case interface{ Columns() int }:
+	columns, _ := terminalSize(w)
+	if w, ok := w.(interface{ Columns() int }); ok {
 		columns = w.Columns()
-	case *os.File:
-		if n, _, err := term.GetSize(int(w.Fd())); err == nil {
-			columns = n
-		}
 	}
-	if columns <= 0 {
+	if columns == 0 {
 		return 0
 	}
 	return max(columns, minColumns)
+}
+
+// terminalSize returns the size of the terminal to which w writes, or zeros if w is not a terminal.
+func terminalSize(w io.Writer) (width, height int) {
+	if f, ok := w.(*os.File); ok {
+		width, height, _ = term.GetSize(int(f.Fd()))
+	}
+	return width, height
 }
 
 // WriteList writes prefix and the items, separated by commas. On a terminal the lines break only between items, and
