@@ -3,11 +3,13 @@ package nixeval
 import (
 	"context"
 	"errors"
-	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/nixeval/workload"
@@ -40,7 +42,7 @@ func (e *Evaluator) InstantiateEach(ctx context.Context, units []string, each fu
 		processes atomic.Int32
 	)
 	plan := workload.Systems.Plan(len(units), e.Workers, e.ChunkSize)
-	failed, err := isolateFailures(ctx, slices.Chunk(units, plan.Chunk), plan.Processes, func(ctx context.Context, chunk []string) error {
+	failed, err := e.isolateFailures(ctx, event.Evaluate, units, plan, func(ctx context.Context, chunk []string) error {
 		processes.Add(1)
 		var part map[string]Closure
 		if err := e.eval(ctx, event.Evaluate, "h: h.instantiate "+EncodeJSON(chunk), &part); err != nil {
@@ -80,65 +82,84 @@ func checkClosures(closures map[string]Closure) error {
 	return nil
 }
 
-// isolateFailures calls do for every chunk of units, with at most `workers` calls at the same time. If a chunk fails, it calls do for
-// each unit of the chunk alone. It returns the errors of the failing units. The last result is an error that no unit has caused,
-// such as a missing Nix or a cancelled context.
+// isolateFailures calls do for the units in chunks, as the plan says. If a chunk fails, it then calls do for each unit of the chunk
+// alone. It returns the errors of the failing units. The last result is an error that no unit has caused, such as a missing Nix or
+// a cancelled context.
 //
-// Units may need more memory than the plan expects, for example if each reads options of all nodes. If the kernel kills a
-// process because the memory is full, the units of this process are evaluated again at the end, one after the other.
-func isolateFailures(ctx context.Context, work iter.Seq[[]string], workers int, do func(context.Context, []string) error) (map[string]*NixError, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var (
-		wg     sync.WaitGroup
-		mu     sync.Mutex
-		failed = map[string]*NixError{}
-		killed []string
-		slots  = make(chan struct{}, workers)
-		start  func(chunk []string)
-	)
-	// evaluate calls do. It returns the error that units of the chunk have caused, and cancels ctx because of any other error.
-	evaluate := func(chunk []string) (ne *NixError) {
-		if err := do(ctx, chunk); err != nil && !errors.As(err, &ne) {
-			cancel(err)
+// If nothing could be evaluated and two single units have the same error, such as a missing input of a flake, it takes this error
+// as that of all units that are left.
+//
+// Units may need more memory than the plan expects, for example if each reads options of all nodes. If the kernel has killed a
+// process because the memory was full, the single units are evaluated one after the other.
+func (e *Evaluator) isolateFailures(ctx context.Context, phase event.Phase, units []string, plan workload.Plan, do func(context.Context, []string) error) (map[string]*NixError, error) {
+	var again []string // the units of failed chunks
+	succeeded := false
+	failed := map[string]*NixError{}
+	err := evaluateChunks(ctx, units, plan, do, func(chunk []string, ne *NixError) {
+		switch {
+		case ne == nil:
+			succeeded = true
+		case ne.killed:
+			again, plan.Processes = append(again, chunk...), 1
+		case len(chunk) == 1:
+			failed[chunk[0]] = ne
+		default:
+			again = append(again, chunk...)
+			e.warnAboutSearch(phase, ne)
 		}
-		return ne
+	})
+	if err != nil || len(again) == 0 {
+		return failed, err
 	}
-	start = func(chunk []string) {
-		wg.Go(func() {
-			select {
-			case slots <- struct{}{}:
-			case <-ctx.Done():
-				return
+	slices.SortFunc(again, CompareNatural)
+	var last *NixError
+	var common atomic.Pointer[NixError]
+	alone := func(ctx context.Context, unit []string) error {
+		if ne := common.Load(); ne != nil {
+			return ne
+		}
+		return do(ctx, unit)
+	}
+	err = evaluateChunks(ctx, again, workload.Plan{Processes: plan.Processes, Chunk: 1}, alone, func(unit []string, ne *NixError) {
+		if ne == nil {
+			succeeded = true
+			common.Store(nil)
+			return
+		}
+		if !succeeded && last != nil && last.isSame(ne) {
+			common.Store(ne)
+		}
+		failed[unit[0]], last = ne, ne
+	})
+	return failed, err
+}
+
+// warnAboutSearch sends the error of an evaluation of several units, before the search for the units that have caused it.
+func (e *Evaluator) warnAboutSearch(phase event.Phase, ne *NixError) {
+	text, _, _ := strings.Cut(ne.Error(), "\n")
+	e.Send.Send(event.Event{Kind: event.Message, Phase: phase, Level: "warning", Text: "several units are evaluated again one by one, because an evaluation has failed: " + text})
+}
+
+// evaluateChunks calls do for the units in chunks, as the plan says. After each call, it calls handle with the error that units of
+// the chunk have caused, or nil, one call at a time. It returns another error at once.
+func evaluateChunks(ctx context.Context, units []string, plan workload.Plan, do func(context.Context, []string) error, handle func([]string, *NixError)) error {
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(plan.Processes)
+	for chunk := range slices.Chunk(units, plan.Chunk) {
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
-			ne := evaluate(chunk)
-			<-slots
+			var ne *NixError
+			if err := do(ctx, chunk); err != nil && !errors.As(err, &ne) {
+				return err
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			switch {
-			case ne == nil:
-			case ne.killed:
-				killed = append(killed, chunk...)
-			case len(chunk) == 1:
-				failed[chunk[0]] = ne
-			default:
-				for unit := range slices.Chunk(chunk, 1) {
-					start(unit)
-				}
-			}
+			handle(chunk, ne)
+			return nil
 		})
 	}
-	for chunk := range work {
-		start(chunk)
-	}
-	wg.Wait()
-	slices.SortFunc(killed, CompareNatural)
-	for unit := range slices.Chunk(killed, 1) {
-		if ctx.Err() == nil {
-			if ne := evaluate(unit); ne != nil {
-				failed[unit[0]] = ne
-			}
-		}
-	}
-	return failed, context.Cause(ctx)
+	return g.Wait()
 }

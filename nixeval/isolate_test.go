@@ -1,6 +1,7 @@
 package nixeval
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,13 +16,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	diff "github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // fakeNix replaces `nix eval` for instantiate. Like Nix, it fails for every chunk that contains one
 // of the bad units. It counts how often each unit is evaluated.
 type fakeNix struct {
 	bad   []string
+	text  string // the error of each bad unit; empty: a text with its name
 	delay time.Duration
 
 	mu          sync.Mutex
@@ -60,7 +64,8 @@ func (f *fakeNix) run(ctx context.Context, c Command) ([]byte, error) {
 	var out []string
 	for _, u := range units {
 		if slices.Contains(f.bad, u) {
-			c.Stderr(`@nix {"action":"msg","level":0,"msg":"error: ` + u + ` is bad","raw_msg":"` + u + ` is bad"}`)
+			text := cmp.Or(f.text, u+" is bad")
+			c.Stderr(`@nix {"action":"msg","level":0,"msg":"error: ` + text + `","raw_msg":"` + text + `"}`)
 			return nil, &exec.ExitError{}
 		}
 		path := "/nix/store/" + strings.Repeat("0", 32) + "-" + u
@@ -124,14 +129,41 @@ func TestFailingUnitsAreIsolated(t *testing.T) {
 		got[u] = e.Error()
 	}
 	want := map[string]string{"n03": "n03 is bad", "n04": "n04 is bad", "n17": "n17 is bad"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+	if d := diff.Diff(want, got); d != "" {
+		t.Error(d)
 	}
 	if len(closures) != 17 {
 		t.Errorf("%d closures, want the 17 others", len(closures))
 	}
 	if f.evaluations["n05"] != 1 {
 		t.Errorf("n05 shares no chunk with a culprit and was evaluated %d times", f.evaluations["n05"])
+	}
+}
+
+// If all units have the same error, the error is shown at once, and only two units are evaluated alone. If other units have no error,
+// each unit of a failed chunk is.
+func TestSharedErrorEndsSearch(t *testing.T) {
+	for good, evaluations := range map[int]int{0: 4 + 2, 5: 4 + 15} {
+		f := &fakeNix{bad: names(20)[good:], text: "input x is missing"}
+		e := fakeEvaluator(f, 1)
+		var shown []string
+		e.Send = func(ev event.Event) {
+			if ev.Kind == event.Message {
+				shown = append(shown, ev.Text)
+			}
+		}
+		e.ChunkSize = 5
+		_, err := e.Instantiate(t.Context(), names(20))
+		var ee *EvalError
+		if !errors.As(err, &ee) || len(ee.Units) != len(f.bad) || ee.Units["n19"].Error() != f.text {
+			t.Errorf("%d good: %v", good, err)
+		}
+		if len(f.chunks) != evaluations {
+			t.Errorf("%d good: chunks %v", good, f.chunks)
+		}
+		if len(shown) == 0 || !strings.HasSuffix(shown[0], ": "+f.text) {
+			t.Errorf("%d good: messages %q", good, shown)
+		}
 	}
 }
 

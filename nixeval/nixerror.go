@@ -50,6 +50,11 @@ func (e *NixError) Error() string {
 	return text
 }
 
+// isSame reports whether both errors have the same text at the same place.
+func (e *NixError) isSame(o *NixError) bool {
+	return e.Raw == o.Raw && e.File == o.File && e.Line == o.Line && e.Col == o.Col
+}
+
 // Kind implements [failure.Classified].
 func (e *NixError) Kind() failure.Kind { return failure.Nix }
 

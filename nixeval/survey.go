@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -40,7 +39,6 @@ const firstSurvey = 12
 func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 	var s surveyResult
 	err := e.eval(ctx, event.Survey, fmt.Sprintf("h: h.survey %d", firstSurvey), &s)
-	chunkSize := 0
 	if err != nil {
 		var ne *NixError
 		if !errors.As(err, &ne) {
@@ -50,8 +48,8 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 		if err := e.eval(ctx, event.Survey, "h: h.survey [ ]", &s); err != nil {
 			return nil, toSetError(err)
 		}
+		e.warnAboutSearch(event.Survey, ne)
 		s.Deployments = map[string]Deployment{}
-		chunkSize = min(workload.Survey.MaxChunk, max(1, len(s.Units)/8)) // small chunks, because at least one of the units fails
 	}
 	var rest []string
 	for _, u := range s.Units {
@@ -62,9 +60,9 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 	if len(rest) == 0 {
 		return newHive(s, nil)
 	}
-	plan := workload.Survey.Plan(len(rest), e.Workers, chunkSize)
+	plan := workload.Survey.Plan(len(rest), e.Workers, 0)
 	var mu sync.Mutex
-	broken, err := isolateFailures(ctx, slices.Chunk(rest, plan.Chunk), plan.Processes, func(ctx context.Context, units []string) error {
+	broken, err := e.isolateFailures(ctx, event.Survey, rest, plan, func(ctx context.Context, units []string) error {
 		var part surveyResult
 		if err := e.eval(ctx, event.Survey, "h: h.survey "+EncodeJSON(units), &part); err != nil {
 			return err

@@ -16,16 +16,16 @@ func TestPlanEvaluation(t *testing.T) {
 	}{
 		// One unit needs 0.9 GiB, two 1.5, five 3.4; an eighth of the memory is reserved.
 		{cores: 4, memory: 24 * gib, units: 20, want: Plan{4, 5}},
-		{cores: 16, memory: 12 * gib, units: 20, want: Plan{10, 1}}, // 12 processes fit, 10 need two rounds as well
+		{cores: 16, memory: 12 * gib, units: 20, want: Plan{12, 1}},
 		{cores: 2, memory: 2 * gib, units: 5, want: Plan{2, 1}},
-		{cores: 64, memory: 256 * gib, units: 500, want: Plan{63, 4}}, // 5 per process need two rounds, too
-		{cores: 64, memory: 64 * gib, units: 500, want: Plan{63, 1}},
+		{cores: 64, memory: 256 * gib, units: 500, want: Plan{64, 5}},
+		{cores: 64, memory: 64 * gib, units: 500, want: Plan{64, 1}},
 		{cores: 8, memory: 1 * gib, units: 20, want: Plan{1, 1}},
 		{cores: 8, memory: 100 << 20, units: 20, want: Plan{1, 1}}, // less than one process needs
 		{cores: 8, memory: 0, units: 3, want: Plan{1, 1}},
 		{cores: 1, memory: 24 * gib, units: 20, want: Plan{1, 5}},
 		{cores: 1, memory: 2 * gib, units: 2, want: Plan{1, 2}},
-		{cores: 4, memory: math.MaxInt64, units: 21, want: Plan{4, 3}}, // 7 chunks, two rounds
+		{cores: 4, memory: math.MaxInt64, units: 21, want: Plan{4, 5}},
 		{cores: 4, memory: 24 * gib, units: 2, want: Plan{2, 1}},
 		{cores: 4, memory: 24 * gib, units: 1, want: Plan{1, 1}},
 		{cores: 4, memory: 24 * gib, units: 0, want: Plan{1, 1}},
@@ -37,7 +37,7 @@ func TestPlanEvaluation(t *testing.T) {
 		{cores: 4, memory: 24 * gib, units: 20, chunk: 10, want: Plan{2, 10}},
 		{cores: 4, memory: 8 * gib, units: 40, chunk: 10, want: Plan{1, 10}},
 		{cores: 4, memory: 1 * gib, units: 20, chunk: math.MaxInt, want: Plan{1, 20}},
-		{cores: 4, memory: 1 * gib, units: 20, workers: 3, chunk: 5, want: Plan{2, 5}}, // 4 chunks: two rounds
+		{cores: 4, memory: 1 * gib, units: 20, workers: 3, chunk: 5, want: Plan{3, 5}},
 	} {
 		if got := Systems.planFor(tc.cores, tc.memory, tc.units, tc.workers, tc.chunk); got != tc.want {
 			t.Errorf("%+v: got %+v", tc, got)
@@ -74,7 +74,7 @@ func TestPlanSurvey(t *testing.T) {
 	}{
 		// One unit needs 0.33 GiB, twenty 1.8.
 		{cores: 4, memory: 8 * gib, units: 42, want: Plan{4, 11}},
-		{cores: 4, memory: 2 * gib, units: 42, want: Plan{3, 4}},
+		{cores: 4, memory: 2 * gib, units: 42, want: Plan{4, 2}},
 		{cores: 1, memory: 8 * gib, units: 1000, want: Plan{1, 20}},
 		{cores: 16, memory: 2 * gib, units: 42, workers: 7, chunk: 1, want: Plan{7, 1}},
 	} {
