@@ -162,7 +162,6 @@ func verifyPlan(ctx context.Context, s *Session, o ApplyOptions) (*stages.Plan, 
 	if !made.Changes() && (stages.Plan{Nodes: o.Saved.Nodes}).Changes() {
 		event.Sink(s.Send).Note("the plan %s was applied already; there is nothing to change", o.File)
 	}
-	made.File, made.Made = o.File, o.Saved.Made
 	return &made, nil
 }
 

@@ -43,13 +43,18 @@ type Engine interface {
 	// WaitReady waits until a member works with its current configuration, or until a node of the hive
 	// that is not a member yet has joined and works. It changes nothing: a drained member stays drained.
 	WaitReady(ctx context.Context, node string, report Report) error
+
+	Checker
+	Inspector
+	MemberRemover
+	Versioned
 }
 
 // Report receives a text for the user: the progress of an operation on a node, or what the operation
 // waits for.
 type Report func(node, text string)
 
-// Checker is an engine with conditions that must hold at the end of a run.
+// Checker returns the conditions of an engine.
 type Checker interface {
 	// Conditions returns the conditions that must hold at the end of a run.
 	Conditions(o CheckOptions) []check.Condition
@@ -63,14 +68,6 @@ type CheckOptions struct {
 	Except []string
 }
 
-// Conditions returns the conditions of an engine, or nil if the engine is no [Checker].
-func Conditions(e Engine, o CheckOptions) []check.Condition {
-	if c, ok := e.(Checker); ok {
-		return c.Conditions(o)
-	}
-	return nil
-}
-
 // Admitter is an engine that must allow a node to join. Admit allows one node to join. It is called
 // for each node that runs its new system and is not a member yet. The node retries its join until it is
 // admitted, so the time of the call does not matter. Admit does nothing for a node that does not belong
@@ -79,7 +76,7 @@ type Admitter interface {
 	Admit(ctx context.Context, node string) error
 }
 
-// Versioned is an engine that supports only some version changes.
+// Versioned knows which version changes an engine supports.
 type Versioned interface {
 	// Versions returns the planned version change of each given node, by node. It leaves out nodes whose
 	// desired version is the observed version, and members that do not answer. It returns a
@@ -162,7 +159,7 @@ type Adjuster interface {
 	Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error)
 }
 
-// MemberRemover is an engine that stores a list of its members.
+// MemberRemover removes members from the list that an engine stores.
 type MemberRemover interface {
 	// RemoveMember removes a node from the list of members. It is called before the machine of the member
 	// is removed, and before a recreated machine joins as a new member. If RemoveMember returns an error

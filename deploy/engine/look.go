@@ -18,8 +18,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Inspector is an engine whose programs run as systemd units on its members. The node itself shows earlier than the cluster that
-// a program does not work, and shows the reason.
+// Inspector looks at the programs of an engine, which run as systemd units on its members. The node itself shows earlier than the
+// cluster that a program does not work, and shows the reason.
 type Inspector interface {
 	// FindFaults returns what keeps the engine's programs on the node from working. It changes nothing.
 	FindFaults(ctx context.Context, node string) ([]Fault, error)
@@ -265,14 +265,9 @@ func LookAll(ctx context.Context, e Inspector, nodes []string) []NodeFaults {
 
 const maxLooks = 16 // maximum number of nodes that nixbench looks at at the same time
 
-// LookAt returns a function that looks at the given nodes and at the controllers of an engine (such as its control planes). It
-// returns nil if the engine is no [Inspector].
-func LookAt(e Engine, nodes ...string) check.Look {
-	i, ok := e.(Inspector)
-	if !ok {
-		return nil
-	}
-	return func(ctx context.Context) (string, bool) { return DescribeFaults(i, nodes, LookAll(ctx, i, nodes)) }
+// LookAt returns a function that looks at the given nodes and at the controllers of an engine (such as its control planes).
+func LookAt(e Inspector, nodes ...string) check.Look {
+	return func(ctx context.Context) (string, bool) { return DescribeFaults(e, nodes, LookAll(ctx, e, nodes)) }
 }
 
 // DescribeFaults returns a text about the faults of the given nodes, and of the controllers on which the nodes depend. lasts

@@ -112,13 +112,9 @@ const programTimeout = 20 * time.Second
 func EngineConditions(engines []engine.Engine, nodes []nixeval.Node, parallel int, o engine.CheckOptions, look func(engine.Engine) check.Look) []check.Condition {
 	var own, programs []check.Condition
 	for _, e := range engines {
-		for _, c := range engine.Conditions(e, o) {
+		for _, c := range e.Conditions(o) {
 			c.Look = look(e)
 			own = append(own, c)
-		}
-		inspector, ok := e.(engine.Inspector)
-		if !ok {
-			continue
 		}
 		programs = append(programs, check.Condition{
 			Name:   "programs of " + fleet.Count(len(nodes), "member") + " run",
@@ -127,7 +123,7 @@ func EngineConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 			Probe: func(ctx context.Context) error {
 				var bad []string
 				for _, o := range fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-					return struct{}{}, engine.Inspect(ctx, inspector, n.Name, false)
+					return struct{}{}, engine.Inspect(ctx, e, n.Name, false)
 				}) {
 					if o.Err != nil {
 						bad = append(bad, o.Node.Name+": "+fleet.Brief(o.Node.Name, o.Err))

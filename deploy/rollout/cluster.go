@@ -127,11 +127,10 @@ func (cluster Cluster) addUnreachable(e engine.Engine, m engine.Member) {
 // new member. For any other node it does nothing.
 func (cluster Cluster) removeStaleMember(ctx context.Context, name string) error {
 	m := cluster.Members[name]
-	remover, ok := m.Engine.(engine.MemberRemover)
-	if !m.Recreated || !ok {
+	if !m.Recreated {
 		return nil
 	}
-	if err := remover.RemoveMember(ctx, name); err != nil {
+	if err := m.Engine.RemoveMember(ctx, name); err != nil {
 		return failedStep(name, err)
 	}
 	return nil

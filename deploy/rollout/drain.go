@@ -48,14 +48,10 @@ func failedStep(node string, err error) error {
 // findBrokenMembers returns the nodes on which systemd units of the engine itself are down, and sends a warning for each of these
 // nodes.
 func (r reporter) findBrokenMembers(ctx context.Context, e engine.Engine, nodes []string) []string {
-	i, ok := e.(engine.Inspector)
-	if !ok {
-		return nil
-	}
 	faults := make([]error, len(nodes))
 	var inspected sync.WaitGroup
 	for n, node := range nodes {
-		inspected.Go(func() { faults[n] = engine.Inspect(ctx, i, node, true) })
+		inspected.Go(func() { faults[n] = engine.Inspect(ctx, e, node, true) })
 	}
 	inspected.Wait()
 	var broken []string
@@ -174,12 +170,8 @@ func (cluster Cluster) removeFrom(ctx context.Context, e engine.Engine, nodes []
 			return err
 		}
 	}
-	remover, ok := e.(engine.MemberRemover)
-	if !ok {
-		return nil
-	}
 	for _, node := range remove {
-		if err := cluster.runMemberStep(ctx, e, node, "is removed from the cluster", func(ctx context.Context) error { return remover.RemoveMember(ctx, node) }); err != nil {
+		if err := cluster.runMemberStep(ctx, e, node, "is removed from the cluster", func(ctx context.Context) error { return e.RemoveMember(ctx, node) }); err != nil {
 			return err
 		}
 		delete(cluster.drained, node)

@@ -74,14 +74,12 @@ func VersionChanges(ctx context.Context, makers Engines, f *fleet.Fleet, hive *n
 	all := map[string]engine.Change{}
 	var errs []error
 	for _, e := range engines {
-		if v, ok := e.(engine.Versioned); ok {
-			_, err := engine.LookAt(e).While(ctx, func(text string) { f.EventSink().Warn("%s", text) }, func(ctx context.Context) error {
-				changes, err := v.Versions(ctx, names)
-				maps.Copy(all, changes)
-				return err
-			})
-			errs = append(errs, err)
-		}
+		_, err := engine.LookAt(e).While(ctx, func(text string) { f.EventSink().Warn("%s", text) }, func(ctx context.Context) error {
+			changes, err := e.Versions(ctx, names)
+			maps.Copy(all, changes)
+			return err
+		})
+		errs = append(errs, err)
 	}
 	return all, errors.Join(errs...)
 }

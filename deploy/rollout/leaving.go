@@ -173,11 +173,10 @@ func (l leaving) drainOptions(leave []string, o engine.DrainOptions) engine.Drai
 // it.
 func (cluster Cluster) removeLeaving(ctx context.Context, node string) error {
 	for _, l := range cluster.leaving {
-		remover, ok := l.engine.(engine.MemberRemover)
-		if _, isMember := l.members[node]; !isMember || !l.remains || !ok {
+		if _, isMember := l.members[node]; !isMember || !l.remains {
 			continue
 		}
-		err := cluster.runMemberStep(ctx, l.engine, node, "is removed from "+l.kind, func(ctx context.Context) error { return remover.RemoveMember(ctx, node) })
+		err := cluster.runMemberStep(ctx, l.engine, node, "is removed from "+l.kind, func(ctx context.Context) error { return l.engine.RemoveMember(ctx, node) })
 		if err == nil {
 			err = cluster.recordDrained(l.kind, []string{node}, false)
 		}

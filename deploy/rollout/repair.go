@@ -26,14 +26,10 @@ func (r reporter) newRepair(nodes []string) repair { return repair{r, nodes, map
 // these units work, it uncordons members that nixbench has drained: if a controller of the engine was killed, the end of a drain
 // may have been lost.
 func (r repair) look(e engine.Engine) check.Look {
-	i, ok := e.(engine.Inspector)
-	if !ok {
-		return nil
-	}
 	return func(ctx context.Context) (string, bool) {
-		faults := engine.LookAll(ctx, i, r.nodes)
-		r.startUnits(ctx, i, faults)
-		text, lasts := engine.DescribeFaults(i, r.nodes, faults)
+		faults := engine.LookAll(ctx, e, r.nodes)
+		r.startUnits(ctx, e, faults)
+		text, lasts := engine.DescribeFaults(e, r.nodes, faults)
 		if !lasts {
 			r.uncordon(ctx, e)
 		}
@@ -68,15 +64,14 @@ const restartTime = time.Minute
 // down on the nodes in start, and asks again. The error says what is wrong on these nodes and on the controllers.
 func (r reporter) askMembers(ctx context.Context, e engine.Engine, start []string) (map[string]engine.Status, error) {
 	members, err := e.Members(ctx)
-	i, ok := e.(engine.Inspector)
-	if err == nil || !ok || ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil {
 		return members, err
 	}
-	faults := engine.LookAll(ctx, i, start)
-	if text, _ := engine.DescribeFaults(i, start, faults); text != "" {
+	faults := engine.LookAll(ctx, e, start)
+	if text, _ := engine.DescribeFaults(e, start, faults); text != "" {
 		err = fmt.Errorf("%w\n%s", err, text)
 	}
-	if !r.newRepair(start).startUnits(ctx, i, faults) {
+	if !r.newRepair(start).startUnits(ctx, e, faults) {
 		return nil, err
 	}
 	for end := time.Now().Add(restartTime); err != nil && time.Now().Before(end) && ctx.Err() == nil; {

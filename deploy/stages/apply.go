@@ -33,8 +33,7 @@ type Options struct {
 	BootTimeout   time.Duration // maximum time until a machine is ready; 0: a default for the kind of machine
 
 	// Plan is the plan to execute; nil: Apply evaluates the systems. Apply uses the systems of the plan if a new evaluation would
-	// see the same facts. Otherwise, Apply evaluates the hive again. If the plan was read from a file, the new systems must then
-	// be the same as in the plan.
+	// see the same facts. Otherwise, Apply evaluates the hive again.
 	Plan *Plan
 
 	RebootNodes   bool          // reboot the deployed nodes that have not booted the system of their profile
@@ -63,7 +62,6 @@ type run struct {
 	machines *machine.Set               // nil: no machine is changed
 	systems  *systems
 	slots    rollout.Slots // limits how many nodes are copied to or changed at once
-	changes  *systemChanges
 }
 
 func (d *Deployer) newRun(hive *nixeval.Hive, nodes []nixeval.Node, o Options) *run {
@@ -103,14 +101,13 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		d.recordSkipped(nodes, buildErr)
 		return errors.Join(buildErr, r.machines.CreationErrors())
 	}
-	r.changes = newSystemChanges(ctx, r)
 	results, cluster, err := r.deploy(ctx, prepared)
 	if err == nil && buildErr == nil {
 		err = r.removeObsoleteAndVerify(ctx, results, cluster)
 	} else {
 		err = errors.Join(err, cluster.UncordonDrained(ctx))
 	}
-	return errors.Join(buildErr, err, r.changes.record(d.Record, results))
+	return errors.Join(buildErr, err, r.recordChanges(ctx, prepared, results))
 }
 
 // deploy decides the plan and executes it. With --rollback all, it restores all changed nodes if the deployment of a

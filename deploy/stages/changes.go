@@ -13,80 +13,40 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-// systemChanges compares the system that each node runs with the node's new system, while the deployment goes on. It sends no
-// request to a node. If one of the two systems is not in the local store, the difference must come from the plan, or is left out.
-type systemChanges struct {
-	ctx     context.Context
-	cancel  context.CancelFunc
-	compare func(ctx context.Context, node, from, to string) (*packages.SystemDiff, error)
+// maxChangesTime limits how long the end of a run compares systems.
+const maxChangesTime = 10 * time.Second
 
-	all       sync.WaitGroup
-	comparing sync.Mutex // held during a comparison, which reads all files in /etc of both systems into memory
-	mu        sync.Mutex
-	byNode    map[string]*packages.NodeDiff
-}
-
-// maxChangesWait limits how long the end of a run waits for the comparison.
-const maxChangesWait = 10 * time.Second
-
-// newSystemChanges returns a systemChanges that does not compare systems again whose difference the plan contains.
-func newSystemChanges(ctx context.Context, r *run) *systemChanges {
-	// The copies of the deployment must not wait for the records of these closures, so they have another copier.
+// recordChanges writes to the run's record how the systems differ of those nodes that run or boot another system because of this
+// run. It sends no request to a node. If one of the two systems is not in the local store, the difference must come from the plan,
+// or is left out.
+func (r *run) recordChanges(ctx context.Context, prepared *preparations, results []rollout.Result) error {
+	ctx, cancel := context.WithTimeout(ctx, maxChangesTime)
+	defer cancel()
 	known := newDiffs(&closure.Copier{NixOptions: r.Eval.NixOptions})
 	if r.Plan != nil {
 		for _, p := range r.Plan.Nodes {
 			known.entry(p.From, p.To).diff = p.Diff
 		}
 	}
-	c := &systemChanges{byNode: map[string]*packages.NodeDiff{}}
-	c.ctx, c.cancel = context.WithCancel(ctx)
-	c.compare = func(ctx context.Context, node, from, to string) (*packages.SystemDiff, error) {
-		return known.compare(ctx, node, nil, from, to)
-	}
-	return c
-}
-
-// add begins to compare the system from that a node runs with the node's new system to. If the node was added before, add does
-// nothing: the node's machine was recreated, and so runs another system now than before the run.
-func (c *systemChanges) add(node, from, to string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if from == "" || from == to || c.byNode[node] != nil {
-		return
-	}
-	one := &packages.NodeDiff{Node: node}
-	c.byNode[node] = one
-	c.all.Go(func() {
-		c.comparing.Lock()
-		defer c.comparing.Unlock()
-		if c.ctx.Err() == nil {
-			one.Diff, _ = c.compare(c.ctx, node, from, to) // a run does not fail because of its record
-		}
-	})
-}
-
-// record waits for the comparisons. It writes the differences to the run's record, for those nodes that run or boot another system
-// because of this run.
-func (c *systemChanges) record(run *runs.Recorder, results []rollout.Result) error {
-	defer c.cancel()
-	defer time.AfterFunc(maxChangesWait, c.cancel).Stop()
-	c.all.Wait()
 	var diffs []packages.NodeDiff
 	for _, result := range results {
-		one, a := c.byNode[result.Node.Name], result.Activation
-		if one != nil && a != nil && a.After.Current != "" && result.Outcome != state.RolledBack &&
-			(a.After.Current != a.Before.Current || a.After.Profile != a.Before.Profile) {
-			diffs = append(diffs, *one)
+		name, a := result.Node.Name, result.Activation
+		if a == nil || a.After.Current == "" || result.Outcome == state.RolledBack || a.After.Current == a.Before.Current && a.After.Profile == a.Before.Profile {
+			continue
+		}
+		// Activation.Before is not the system before the run if the node's machine was recreated.
+		if from, to := prepared.byNode[name].observed.Current, result.Task.Closure.Out; from != "" && from != to {
+			diff, _ := known.compare(ctx, name, nil, from, to) // a run does not fail because of its record
+			diffs = append(diffs, packages.NodeDiff{Node: name, Diff: diff})
 		}
 	}
 	groups := packages.GroupNodes(diffs)
 	if len(groups) == 0 {
 		return nil
 	}
-	if err := run.WriteChanges(groups); err != nil {
+	if err := r.Record.WriteChanges(groups); err != nil {
 		return fmt.Errorf("record the changes of systems: %w", err)
 	}
 	return nil

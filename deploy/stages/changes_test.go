@@ -1,11 +1,8 @@
 package stages
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,27 +76,5 @@ func TestChangesOnRecord(t *testing.T) {
 		if strings.Join(got, " ") != test.want {
 			t.Errorf("%s: the record has changes of %q, want %q", name, got, test.want)
 		}
-	}
-}
-
-// Systems are compared one after the other, because each comparison needs memory and each has a time limit.
-func TestChangesAreComparedOneByOne(t *testing.T) {
-	t.Parallel()
-	var running, compared atomic.Int32
-	c := &systemChanges{ctx: t.Context(), byNode: map[string]*packages.NodeDiff{}}
-	c.compare = func(_ context.Context, _, _, _ string) (*packages.SystemDiff, error) {
-		if running.Add(1) > 1 {
-			t.Error("systems of two nodes are compared at once")
-		}
-		time.Sleep(20 * time.Millisecond)
-		running.Add(-1)
-		compared.Add(1)
-		return &packages.SystemDiff{}, nil
-	}
-	for i := range 5 {
-		c.add(fmt.Sprintf("node-%d", i), "/from", "/to")
-	}
-	if c.all.Wait(); compared.Load() != 5 {
-		t.Errorf("%d systems were compared", compared.Load())
 	}
 }

@@ -35,9 +35,7 @@ func (r *run) observeCluster(ctx context.Context, prepared *preparations) (rollo
 		return rollout.NewCluster(engines, o), err
 	}
 	o.Recreated = func(node string) bool { return prepared.wasRecreated(node, r.Store.State()) }
-	if o.MayStart = !r.preview; o.MayStart {
-		prepared.waitForPreviousRuns(ctx)
-	}
+	o.MayStart = !r.preview
 	return o.Observe(ctx)
 }
 
@@ -60,9 +58,6 @@ func (r *run) decideNode(ctx context.Context, n nixeval.Node, c nixeval.Closure,
 	decided := r.observeNode(n, c, built, p)
 	if !decided.CanDeploy() {
 		return decided
-	}
-	if r.Goal != node.UploadKeys && !r.preview {
-		r.changes.add(n.Name, p.observed.Current, c.Out)
 	}
 	if decided.Keys == plan.ReplaceKeys && !isDown(decided.Machine) {
 		keys, err := r.Uploader.Load(ctx, n.Name, decided.Deployment, secrets.All)

@@ -116,43 +116,6 @@ func TestApplyEvaluatesWithNewFacts(t *testing.T) {
 	}
 }
 
-// If the hive changes after it was compared with a plan file, such as during the question about machines, apply deploys no system.
-func TestHiveChangesWhilePlanIsExecuted(t *testing.T) {
-	t.Parallel()
-	for _, changes := range []bool{false, true} {
-		w := newWorld(t, map[string]int{"w": 2})
-		results, err := w.session(t.Context(), "apply", func(d *Deployer) error {
-			made, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, Options{Options: plan.Options{WithoutKeys: true}})
-			if err != nil {
-				return err
-			}
-			if changes {
-				w.revision++
-			}
-			made.File = "w.plan"
-			o := Options{Options: plan.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}}, BootTimeout: 10 * time.Second, Plan: &made}
-			return d.Apply(t.Context(), w.hive, w.hive.Nodes, o)
-		})
-		if !changes {
-			w.must(results, err)
-			if len(w.facts) != 3 || w.facts[2] != w.facts[0] {
-				t.Errorf("the evaluations saw %q", w.facts)
-			}
-			continue
-		}
-		var outdated *OutdatedPlanError
-		if !errors.As(err, &outdated) || !outdated.Executing || len(outdated.Changes) != 2 || !strings.HasPrefix(outdated.Changes[1], "w-2: the hive has another system now: /nix/store/") {
-			t.Errorf("err = %v", err)
-		}
-		wantTexts(t, outcomes(results), "w-1 skipped", "w-2 skipped")
-		for name, m := range w.machines {
-			if len(m.effects) > 0 {
-				t.Errorf("%s: %q", name, m.effects)
-			}
-		}
-	}
-}
-
 func TestComparePlans(t *testing.T) {
 	t.Parallel()
 	preview := func(name string, change func(*Preview)) Preview {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -184,32 +183,4 @@ func (l *preparations) hasDeployedMember(ctx context.Context) bool {
 		deployed = deployed || confirmed || l.report(n.Name).Deployed
 	}
 	return deployed
-}
-
-// waitForPreviousRuns waits for activations that still run on members although the nixbench that had started them was
-// killed. Such an activation may stop the engine's services, so that the engine would not answer this run.
-func (l *preparations) waitForPreviousRuns(ctx context.Context) {
-	var busy []nixeval.Node
-	for _, n := range l.nodes {
-		p := l.byNode[n.Name]
-		if _, built := l.systems.closureOf(n.Unit); !built || l.hive.Unit(n.Unit).Deployment.Engine == nil || !isClosed(p.inspected) { // a new node has no earlier run
-			continue
-		}
-		if p.err == nil && p.observed.Last != nil && p.observed.Last.Alive {
-			busy = append(busy, n)
-		}
-	}
-	fleet.EachReady(ctx, busy, l.ready(), l.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-		l.Send.NoteOn(n.Name, "waits for an earlier run that is still active on it")
-		h, err := l.Fleet.Host(ctx, n)
-		if err == nil {
-			c, _ := l.systems.closureOf(n.Unit)
-			_, err = l.Activator.FinishPrevious(ctx, n.Name, h, c.Out)
-		}
-		if err == nil { // an error is ignored, because the deployment of the node will report it
-			p := l.byNode[n.Name]
-			p.observed, p.err = l.Inspect(ctx, n)
-		}
-		return struct{}{}, nil
-	})
 }

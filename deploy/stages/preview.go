@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/durable"
@@ -78,11 +77,6 @@ type Plan struct {
 	Unknown  error                      // why an engine does not answer, so that the plan may lack changes of the cluster; nil: all engines answer
 	closures map[string]nixeval.Closure // by unit of the evaluation
 	facts    []byte                     // the facts with which the systems were evaluated; nil: none
-
-	// File is the plan file with which the caller has compared this plan, and Made is when the file was made; "": there is no
-	// file. Apply deploys only the systems of the file. Only the facts of machines that Apply has created may differ in them.
-	File string
-	Made time.Time
 }
 
 // Preview returns what Apply would do with each node, with the goal switch. It builds the systems on this computer, and is the same

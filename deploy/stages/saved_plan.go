@@ -145,16 +145,10 @@ type OutdatedPlanError struct {
 	File    string
 	Made    time.Time
 	Changes []string // what has changed
-
-	Executing bool // whether the change happened while apply executed the plan, so that machines may have changed
 }
 
 func (e *OutdatedPlanError) Error() string {
-	format := "plan %s of %s is outdated, and nothing was changed:\n%s"
-	if e.Executing {
-		format = "plan %s of %s became outdated while apply executed it, and no system was deployed:\n%s"
-	}
-	return fmt.Sprintf(format, e.File, e.Made.UTC().Format("2006-01-02 15:04:05 UTC"), strings.Join(e.Changes, "\n"))
+	return fmt.Sprintf("plan %s of %s is outdated, and nothing was changed:\n%s", e.File, e.Made.UTC().Format("2006-01-02 15:04:05 UTC"), strings.Join(e.Changes, "\n"))
 }
 
 // Kind implements [failure.Classified].
@@ -208,7 +202,7 @@ func (p Preview) comparePreview(now Preview) []string {
 		out = append(out, fmt.Sprintf("its machine: planned %s, now %s", was, is))
 	}
 	if p.To != now.To || p.Drv != now.Drv {
-		out = append(out, describeOtherSystem(now.To, p.To))
+		out = append(out, fmt.Sprintf("the hive has another system now: %s, planned %s", cmp.Or(now.To, "none"), cmp.Or(p.To, "none")))
 	}
 	switch {
 	case now.From != "" && now.From == p.To: // the plan was executed
@@ -248,10 +242,6 @@ func keyEffects(what string, keys []string) []string {
 		out = append(out, what+name)
 	}
 	return out
-}
-
-func describeOtherSystem(now, planned string) string {
-	return fmt.Sprintf("the hive has another system now: %s, planned %s", cmp.Or(now, "none"), cmp.Or(planned, "none"))
 }
 
 func (p Preview) machineAction() changes.Action {

@@ -69,9 +69,6 @@ func (s *systems) evaluateAndBuild(ctx context.Context, eval *nixeval.Evaluator)
 	all, evalErr := s.plannedClosures(eval), error(nil)
 	if all == nil {
 		all, evalErr = instantiateEach(ctx, eval, s.hive, s.nodes, s.KeepGoing, s.addEvaluated)
-		if evalErr == nil && s.Plan != nil && s.Plan.File != "" {
-			evalErr = s.checkPlanFile(ctx)
-		}
 	}
 	if len(all) == 0 || evalErr != nil && !s.KeepGoing {
 		stopBuilds()
@@ -186,35 +183,6 @@ func (s *systems) plannedClosures(eval *nixeval.Evaluator) map[string]nixeval.Cl
 		}
 	}
 	return maps.Clone(s.Plan.closures)
-}
-
-// checkPlanFile returns an [OutdatedPlanError] if the hive no longer has the systems of the plan file that Apply executes. The
-// hive may have changed after it was compared with the file, for example while the user read the question about machines.
-// checkPlanFile evaluates the systems again with the facts of the plan, and builds nothing. It is called after the evaluation with
-// the facts of this run, so it also finds a change of the hive during that evaluation.
-func (s *systems) checkPlanFile(ctx context.Context) error {
-	file, remove, err := writeFacts(s.Plan.facts)
-	defer remove()
-	if err != nil {
-		return err
-	}
-	wait := s.Send.Wait(event.Event{Phase: event.Evaluate, Text: "Nix, to compare the hive with the plan " + s.Plan.File})
-	defer wait.End()
-	eval := s.Eval.WithoutFacts(nil).WithFacts(file) // the first evaluation has already reported the warnings
-	closures, err := Instantiate(ctx, eval, s.hive, s.nodes, false)
-	if err != nil {
-		return err
-	}
-	var changes []string
-	for _, n := range s.nodes {
-		if now, planned := closures[n.Unit], s.Plan.closures[n.Unit]; now.Drv != planned.Drv {
-			changes = append(changes, n.Name+": "+describeOtherSystem(now.Out, planned.Out))
-		}
-	}
-	if len(changes) > 0 {
-		return &OutdatedPlanError{File: s.Plan.File, Made: s.Plan.Made, Changes: changes, Executing: true}
-	}
-	return nil
 }
 
 // protect makes garbage collector roots for closures that were built on this computer, and prepares the copies of these closures

@@ -146,6 +146,11 @@ func (s *Fake) RemoveMember(_ context.Context, node string) error {
 	delete(s.Registered, node)
 	return nil
 }
+
+func (s *Fake) Versions(context.Context, []string) (map[string]engine.Change, error) {
+	return nil, nil
+}
+
 func (s *Fake) Admit(_ context.Context, node string) error { return s.call("admit", node) }
 
 func (s *Fake) WaitReady(_ context.Context, node string, report engine.Report) error {
