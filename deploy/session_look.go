@@ -85,7 +85,7 @@ func (s *Session) Status(ctx context.Context, o StatusOptions) (*inspect.Cluster
 	switch {
 	case o.Drift: // show progress only for the evaluation, because it takes longer than the rest
 		q.Desired = func() (map[string]nixeval.Closure, error) {
-			return stages.Instantiate(ctx, s.Eval, s.Hive, s.Nodes, true)
+			return stages.Instantiate(ctx, s.Eval, s.Hive, s.Nodes, true, nil)
 		}
 	default:
 		q.Send = s.Send

@@ -110,7 +110,7 @@ func evalHive(a *app, on []string, instantiate, keepGoing bool) error {
 		a.view.Result(shown, func(w io.Writer) { ui.Table(w, rows) })
 		return deploy.CheckEvaluable(s.Hive, s.Nodes...)
 	}
-	closures, err := stages.Instantiate(a.ctx, s.Eval, s.Hive, s.Nodes, keepGoing)
+	closures, err := stages.Instantiate(a.ctx, s.Eval, s.Hive, s.Nodes, keepGoing, nil)
 	drvs := map[string]string{}
 	var rows []ui.Row
 	for _, n := range s.Nodes {

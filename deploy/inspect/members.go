@@ -52,8 +52,8 @@ func Members(ctx context.Context, engines []engine.Engine) (map[string]*Member, 
 		cancel()
 		if err != nil {
 			seen := ""
-			if look := engine.LookAt(e); look != nil && ctx.Err() == nil {
-				seen, _ = look(ctx)
+			if ctx.Err() == nil {
+				seen, _ = engine.LookAt(e)(ctx)
 			}
 			errs = append(errs, NewUnknownError(err, seen))
 		}

@@ -108,11 +108,11 @@ func (r *Rollout) Execute(ctx context.Context, p plan.Plan, change Change) ([]Re
 		return results, errors.Join(append(errorsOf(results), err)...)
 	}
 	var joining []plan.Node
-	notReady := ""
+	notRestored := ""
 	for i, wave := range p.Waves {
-		if alone := r.Cluster.IsOneByOne(wave); alone && notReady != "" {
+		if alone := r.Cluster.IsOneByOne(wave); alone && notRestored != "" {
 			name := wave[0].Node.Name
-			add(wave[0], state.Failed, "", &fleet.NodeError{Node: name, Step: event.Activate, Err: fmt.Errorf("not rolled back, because %s does not work yet; use nixbench rollback --on %s", notReady, name)})
+			add(wave[0], state.Failed, "", &fleet.NodeError{Node: name, Step: event.Activate, Err: fmt.Errorf("not rolled back, because %s could not be rolled back; use nixbench rollback --on %s", notRestored, name)})
 			continue
 		}
 		done := r.changeWave(ctx, wave, results, change)
@@ -120,8 +120,8 @@ func (r *Rollout) Execute(ctx context.Context, p plan.Plan, change Change) ([]Re
 		later := p.Waves[i+1:]
 		switch failed := len(errorsOf(done)) > 0; {
 		case failed && r.Restores:
-			if r.Cluster.IsOneByOne(wave) && !r.isReady(ctx, wave[0].Node.Name) {
-				notReady = wave[0].Node.Name
+			if r.Cluster.IsOneByOne(wave) {
+				notRestored = wave[0].Node.Name
 			}
 			continue
 		case failed:
@@ -138,13 +138,6 @@ func (r *Rollout) Execute(ctx context.Context, p plan.Plan, change Change) ([]Re
 		}
 	}
 	return results, errors.Join(errorsOf(results)...)
-}
-
-// isReady reports whether a member becomes ready with the system that it runs now, within uncordonTimeout. It changes nothing.
-func (r *Rollout) isReady(ctx context.Context, node string) bool {
-	ctx, cancel := context.WithTimeout(ctx, uncordonTimeout)
-	defer cancel()
-	return r.Cluster.Members[node].Engine.WaitReady(ctx, node, func(_, _ string) {}) == nil
 }
 
 func errorsOf(results []Result) []error {

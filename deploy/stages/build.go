@@ -22,14 +22,9 @@ type Closure struct {
 }
 
 // Instantiate evaluates the systems of nodes. With keepGoing, it returns the closures of the systems that could be evaluated, and
-// an error about the other nodes. Without keepGoing, it returns no closures if one of the systems cannot be evaluated.
-func Instantiate(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool) (map[string]nixeval.Closure, error) {
-	return instantiateEach(ctx, e, hive, nodes, keepGoing, func(map[string]nixeval.Closure) {})
-}
-
-// instantiateEach is Instantiate, but also calls each with closures as soon as they are evaluated, as
-// [nixeval.Evaluator.InstantiateEach] does.
-func instantiateEach(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool, each func(map[string]nixeval.Closure)) (map[string]nixeval.Closure, error) {
+// an error about the other nodes. Without keepGoing, it returns no closures if one of the systems cannot be evaluated. Unless each
+// is nil, it is called with closures as soon as they are evaluated, as [nixeval.Evaluator.InstantiateEach] does.
+func Instantiate(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool, each func(map[string]nixeval.Closure)) (map[string]nixeval.Closure, error) {
 	failed := map[string]*nixeval.NixError{}
 	var units []string
 	for _, u := range selection.Units(nodes) {
@@ -39,8 +34,8 @@ func instantiateEach(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hi
 			units = append(units, u)
 		}
 	}
-	if len(failed) > 0 && !keepGoing {
-		each = func(map[string]nixeval.Closure) {} // the run will fail
+	if each == nil || len(failed) > 0 && !keepGoing { // without keepGoing, the run will fail
+		each = func(map[string]nixeval.Closure) {}
 	}
 	closures, err := e.InstantiateEach(ctx, units, each)
 	var ee *nixeval.EvalError
@@ -62,7 +57,7 @@ func instantiateEach(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hi
 // Build evaluates and builds the systems of nodes, and returns the result of every node.
 // The error wraps an [*nixeval.EvalError], an [*nixeval.BuildError] or both.
 func Build(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool) ([]Closure, error) {
-	closures, evalErr := Instantiate(ctx, e, hive, nodes, keepGoing)
+	closures, evalErr := Instantiate(ctx, e, hive, nodes, keepGoing, nil)
 	if evalErr != nil && !isEvalError(evalErr) {
 		return nil, evalErr
 	}

@@ -68,7 +68,7 @@ func (s *systems) evaluateAndBuild(ctx context.Context, eval *nixeval.Evaluator)
 	s.ctx, s.builds = ctx, eval.NewBuilds(len(units), s.hive.BuildersFile(), s.addBuilt)
 	all, evalErr := s.plannedClosures(eval), error(nil)
 	if all == nil {
-		all, evalErr = instantiateEach(ctx, eval, s.hive, s.nodes, s.KeepGoing, s.addEvaluated)
+		all, evalErr = Instantiate(ctx, eval, s.hive, s.nodes, s.KeepGoing, s.addEvaluated)
 	}
 	if len(all) == 0 || evalErr != nil && !s.KeepGoing {
 		stopBuilds()

@@ -93,4 +93,3 @@ func TestBrokenHiveFailsBeforeBoot(t *testing.T) {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 }
-

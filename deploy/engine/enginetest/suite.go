@@ -216,15 +216,11 @@ func uncordon(s *suite) {
 
 // remove tests that members are drained, and then removed one by one.
 func remove(s *suite) {
-	r, ok := s.Engine.(engine.MemberRemover)
-	if !ok {
-		s.Skip("the engine stores no list of its members")
-	}
 	s.must(s.Engine.Drain(s.Context(), append([]string{stranger}, s.Nodes[1:]...), engine.DrainOptions{Removal: true}, quiet))
 	s.wantMembers(s.Nodes[:]...)
 	s.wantDrained(s.Nodes[1:]...)
 	for _, node := range []string{s.Nodes[1], stranger} {
-		s.must(r.RemoveMember(s.Context(), node))
+		s.must(s.Engine.RemoveMember(s.Context(), node))
 		s.wantMembers(s.Nodes[0], s.Nodes[2])
 	}
 	s.uncordon(s.Nodes[1])

@@ -38,8 +38,6 @@ type cluster struct {
 
 	busy int // how many times nixbench-kubernetes.service is still running
 
-	apis map[string]string // node → version of its API server
-
 	conflicts int // how many writes fail with a conflict
 
 	kubelets map[string]kubelet // nodes whose kubelet is not healthy
@@ -131,10 +129,6 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 			})
 		}
 		return json.Marshal(object{"items": items})
-	case line == "kubectl version -o json" && c.apis[on] == "":
-		return nil, errors.New("connection refused")
-	case line == "kubectl version -o json":
-		return json.Marshal(object{"serverVersion": object{"gitVersion": c.apis[on]}})
 	case strings.HasPrefix(line, "kubectl patch node "):
 		var patch struct {
 			Metadata struct{ Annotations object }

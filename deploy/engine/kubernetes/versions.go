@@ -8,9 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-
-	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -22,6 +19,8 @@ const maxKubeletSkew = 3
 // Versions implements [engine.Versioned], with the rules of the version skew policies of Kubernetes and
 // kubeadm. An API server is upgraded by at most one minor release, and is never downgraded. A kubelet must
 // not be newer than the API server, and must not be more than maxKubeletSkew minor releases older.
+//
+// The version of a control plane's kubelet counts as that of its API server, because both are upgraded together.
 func (e upgrader) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*engine.CommandTimeout)
 	defer cancel()
@@ -30,33 +29,24 @@ func (e upgrader) Versions(ctx context.Context, nodes []string) (map[string]engi
 		return nil, nil // No error if no API server answers: this may be the first deployment, or a deployment that repairs the cluster.
 	}
 	var members []member
-	different := false
+	changes := map[string]engine.Change{}
 	for _, m := range e.Cluster.Members {
 		var s settings
 		if err := m.ReadSettings(&s); err != nil {
 			return nil, err
 		}
-		next := member{Member: m, deployed: slices.Contains(nodes, m.Node), desired: parseRelease(s.Version),
-			kubelet: parseRelease(observed[m.Node].Get("status.nodeInfo.kubeletVersion").String())}
-		if s.Version != "" && next.desired.isUnknown() {
+		desired, running := parseRelease(s.Version), parseRelease(observed[m.Node].Get("status.nodeInfo.kubeletVersion").String())
+		if s.Version != "" && desired.isUnknown() {
 			return nil, failure.On(m.Node, fmt.Errorf("deployment.engine.settings.version: %q is no version such as 1.34.4", s.Version))
 		}
-		different = different || next.deployed && next.kubelet != next.desired
+		next := member{Member: m, running: running, after: running}
+		if slices.Contains(nodes, m.Node) && !desired.isUnknown() && desired != running {
+			next.after, next.changes = desired, true
+			if !running.isUnknown() {
+				changes[m.Node] = engine.Change{From: running.String(), To: desired.String()}
+			}
+		}
 		members = append(members, next)
-	}
-	if !different || !e.readAPIVersions(ctx, members) {
-		return nil, nil
-	}
-	changes := map[string]engine.Change{}
-	for _, m := range members {
-		// An interrupted upgrade may have upgraded the kubelet and not the API server, or the reverse.
-		from := m.kubelet
-		if !m.api.isUnknown() && m.api.compare(from) < 0 {
-			from = m.api
-		}
-		if m.deployed && !m.kubelet.isUnknown() && from != m.desired && !m.desired.isUnknown() {
-			changes[m.Node] = engine.Change{From: from.String(), To: m.desired.String()}
-		}
 	}
 	return changes, checkSkew(members)
 }
@@ -64,74 +54,59 @@ func (e upgrader) Versions(ctx context.Context, nodes []string) (map[string]engi
 // member contains the versions of a member.
 type member struct {
 	engine.Member
-	deployed bool    // whether this run deploys the member
-	desired  release // the version of the member in the hive
-	kubelet  release // version of the running kubelet; unknown if the node is not registered
-	api      release // version of the API server that runs on the member, if the member is a control plane
-}
-
-// readAPIVersions reads the versions of the API servers into members, and reports whether at least one API server has answered.
-func (e upgrader) readAPIVersions(ctx context.Context, members []member) bool {
-	var asked sync.WaitGroup
-	for i, m := range members {
-		if m.Role == ControlPlane {
-			asked.Go(func() {
-				if out, err := e.KubectlOn(ctx, m.Node, "", "version", "-o", "json"); err == nil {
-					members[i].api = parseRelease(gjson.GetBytes(out, "serverVersion.gitVersion").String())
-				}
-			})
-		}
-	}
-	asked.Wait()
-	return slices.ContainsFunc(members, func(m member) bool { return !m.api.isUnknown() })
+	running release // the version of the running kubelet; unknown if the node is not registered
+	after   release // the version after this run
+	changes bool    // whether this run changes the version, or the member joins
 }
 
 // checkSkew returns a VersionError if a version change is not supported.
 func checkSkew(members []member) error {
-	oldest, newest := apiVersions(members)
-	after := slices.Clone(members)
+	oldest, newest := controlPlaneVersions(members, func(m member) release { return m.running })
+	if oldest.isUnknown() {
+		return nil
+	}
 	upgrade := false
-	for i, m := range members {
-		if m.api.isUnknown() || !m.deployed || m.desired.isUnknown() || m.desired == m.api && m.kubelet == m.api {
+	for _, m := range members {
+		if m.Role != ControlPlane || !m.changes || m.running.isUnknown() {
 			continue
 		}
-		if m.desired.compare(newest) < 0 {
+		if m.after.compare(newest) < 0 {
 			return engine.NewVersionError(fmt.Sprintf("set nixbench.kubernetes.package to release %s or later", newest),
-				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: a control plane cannot go back", newest, m.Node, m.desired)
+				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: a control plane cannot go back", newest, m.Node, m.after)
 		}
-		if m.desired.minor > oldest.minor+1 {
-			return engine.NewVersionError(upgradeSteps(oldest, m.desired),
-				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: kubeadm goes from one minor release to the next only", oldest, m.Node, m.desired)
+		if m.after.minor > oldest.minor+1 {
+			return engine.NewVersionError(upgradeSteps(oldest, m.after),
+				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: kubeadm goes from one minor release to the next only", oldest, m.Node, m.after)
 		}
-		after[i].api = m.desired
-		upgrade = upgrade || m.desired != m.api
+		upgrade = true
 	}
-	oldest, newest = apiVersions(after)
+	oldest, newest = controlPlaneVersions(members, func(m member) release { return m.after })
 	for _, m := range members {
-		changes := m.deployed && !m.desired.isUnknown() && m.desired != m.kubelet
 		switch {
-		case changes && m.Role != ControlPlane && m.desired.minor > oldest.minor:
+		case m.changes && m.Role != ControlPlane && m.after.minor > oldest.minor:
 			return engine.NewVersionError("apply to the control plane first, or to all nodes at once",
-				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be newer", m.Node, m.desired, oldest)
-		case changes && m.desired.minor+maxKubeletSkew < newest.minor:
+				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be newer", m.Node, m.after, oldest)
+		case m.changes && m.after.minor+maxKubeletSkew < newest.minor:
 			return engine.NewVersionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.Node, newest.major, newest.minor-maxKubeletSkew),
-				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be more than three minor releases older", m.Node, m.desired, newest)
-		case upgrade && !m.kubelet.isUnknown() && m.kubelet.minor+maxKubeletSkew < newest.minor:
+				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be more than three minor releases older", m.Node, m.after, newest)
+		case upgrade && !m.running.isUnknown() && m.running.minor+maxKubeletSkew < newest.minor:
 			return engine.NewVersionError(fmt.Sprintf("upgrade %s to release %d.%d or later first, before the control plane", m.Node, newest.major, newest.minor-maxKubeletSkew),
-				"kubernetes: nixbench.kubernetes.version of the control plane is %s, and %s has a kubelet of %s: a kubelet must not be more than three minor releases older", newest, m.Node, m.kubelet)
+				"kubernetes: nixbench.kubernetes.version of the control plane is %s, and %s has a kubelet of %s: a kubelet must not be more than three minor releases older", newest, m.Node, m.running)
 		}
 	}
 	return nil
 }
 
-// apiVersions returns the oldest and the newest version of the API servers.
-func apiVersions(members []member) (oldest, newest release) {
+// controlPlaneVersions returns the oldest and the newest version of the registered control planes.
+func controlPlaneVersions(members []member, of func(member) release) (oldest, newest release) {
 	for _, m := range members {
-		if !m.api.isUnknown() && (oldest.isUnknown() || m.api.compare(oldest) < 0) {
-			oldest = m.api
-		}
-		if m.api.compare(newest) > 0 {
-			newest = m.api
+		if v := of(m); m.Role == ControlPlane && !m.running.isUnknown() {
+			if oldest.isUnknown() || v.compare(oldest) < 0 {
+				oldest = v
+			}
+			if v.compare(newest) > 0 {
+				newest = v
+			}
 		}
 	}
 	return oldest, newest

@@ -11,20 +11,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// A word of these tests is `NODE=API/KUBELET→WISH`, without API for workers, without KUBELET for
-// nodes that are not registered; those in parentheses are not deployed.
+// A word of these tests is `NODE=KUBELET→WISH`, without KUBELET for nodes that are not registered; those in parentheses are not
+// deployed.
 func (c *cluster) versions(text string) (*Engine, []string) {
-	c.nodes, c.apis = map[string]object{}, map[string]string{}
+	c.nodes = map[string]object{}
 	var names, deployed []string
 	desired := map[string]string{}
 	for word := range strings.FieldsSeq(text) {
 		bare := strings.Trim(word, "()")
 		name, rest, _ := strings.Cut(bare, "=")
-		runs, want, _ := strings.Cut(rest, "→")
-		api, kubelet, both := strings.Cut(runs, "/")
-		if !both {
-			api, kubelet = "", api
-		}
+		kubelet, want, _ := strings.Cut(rest, "→")
 		if names = append(names, name); bare == word {
 			deployed = append(deployed, name)
 		}
@@ -32,9 +28,6 @@ func (c *cluster) versions(text string) (*Engine, []string) {
 			n := node(true)
 			n["kubelet"] = "v" + kubelet
 			c.nodes[name] = n
-		}
-		if api != "" {
-			c.apis[name] = "v" + api
 		}
 		desired[name] = want
 	}
@@ -52,41 +45,38 @@ func TestVersions(t *testing.T) {
 		refused string
 		way     string
 	}{
-		"nothing to do":                          {"cp-1=1.34.3/1.34.3→1.34.3 w-1=1.34.3→1.34.3", "", "", ""},
-		"a patch":                                {"cp-1=1.34.3/1.34.3→1.34.4 w-1=1.34.3→1.34.4 w-2=→1.34.4", "cp-1=1.34.3→1.34.4 w-1=1.34.3→1.34.4", "", ""},
-		"the next":                               {"cp-1=1.34.3/1.34.3→1.35.0 w-1=1.34.3→1.35.0", "cp-1=1.34.3→1.35.0 w-1=1.34.3→1.35.0", "", ""},
-		"the second step":                        {"cp-1=1.35.3/1.35.3→1.36.2 w-1=1.35.3→1.36.2", "cp-1=1.35.3→1.36.2 w-1=1.35.3→1.36.2", "", ""},
-		"workers left out of both steps":         {"cp-1=1.35.3/1.35.3→1.36.2 (w-1=1.34.4→1.34.4)", "cp-1=1.35.3→1.36.2", "", ""},
-		"workers that follow both steps":         {"cp-1=1.36.2/1.36.2→1.36.2 w-1=1.34.4→1.36.2", "w-1=1.34.4→1.36.2", "", ""},
-		"from a candidate":                       {"cp-1=1.35.0-rc.1/1.35.0-rc.1→1.35.0", "cp-1=1.35.0-rc.1→1.35.0", "", ""},
-		"cut off in between":                     {"cp-1=1.35.0/1.35.0→1.35.0 cp-2=1.34.3/1.34.3→1.35.0", "cp-2=1.34.3→1.35.0", "", ""},
-		"kubelet left behind":                    {"cp-1=1.35.0/1.34.3→1.35.0", "cp-1=1.34.3→1.35.0", "", ""},
-		"API left behind":                        {"cp-1=1.34.3/1.35.0→1.35.0 w-1=1.34.3→1.35.0", "cp-1=1.34.3→1.35.0 w-1=1.34.3→1.35.0", "", ""},
-		"a worker goes back":                     {"cp-1=1.35.0/1.35.0→1.35.0 w-1=1.35.0→1.33.1", "w-1=1.35.0→1.33.1", "", ""},
-		"no API server answers":                  {"cp-1=/1.34.3→1.36.0", "", "", ""},
-		"no version wished":                      {"cp-1=1.34.3/1.34.3→ w-1=1.34.3→", "", "", ""},
-		"a new worker, newer within the release": {"(cp-1=1.34.3/1.34.3→1.34.4) w-9=→1.34.4", "", "", ""},
+		"nothing to do":                          {"cp-1=1.34.3→1.34.3 w-1=1.34.3→1.34.3", "", "", ""},
+		"a patch":                                {"cp-1=1.34.3→1.34.4 w-1=1.34.3→1.34.4 w-2=→1.34.4", "cp-1=1.34.3→1.34.4 w-1=1.34.3→1.34.4", "", ""},
+		"the next":                               {"cp-1=1.34.3→1.35.0 w-1=1.34.3→1.35.0", "cp-1=1.34.3→1.35.0 w-1=1.34.3→1.35.0", "", ""},
+		"the second step":                        {"cp-1=1.35.3→1.36.2 w-1=1.35.3→1.36.2", "cp-1=1.35.3→1.36.2 w-1=1.35.3→1.36.2", "", ""},
+		"workers left out of both steps":         {"cp-1=1.35.3→1.36.2 (w-1=1.34.4→1.34.4)", "cp-1=1.35.3→1.36.2", "", ""},
+		"workers that follow both steps":         {"cp-1=1.36.2→1.36.2 w-1=1.34.4→1.36.2", "w-1=1.34.4→1.36.2", "", ""},
+		"from a candidate":                       {"cp-1=1.35.0-rc.1→1.35.0", "cp-1=1.35.0-rc.1→1.35.0", "", ""},
+		"cut off in between":                     {"cp-1=1.35.0→1.35.0 cp-2=1.34.3→1.35.0", "cp-2=1.34.3→1.35.0", "", ""},
+		"a worker goes back":                     {"cp-1=1.35.0→1.35.0 w-1=1.35.0→1.33.1", "w-1=1.35.0→1.33.1", "", ""},
+		"no version wished":                      {"cp-1=1.34.3→ w-1=1.34.3→", "", "", ""},
+		"a new worker, newer within the release": {"(cp-1=1.34.3→1.34.4) w-9=→1.34.4", "", "", ""},
 
-		"a jump": {"cp-1=1.34.3/1.34.3→1.36.0", "cp-1=1.34.3→1.36.0",
+		"a jump": {"cp-1=1.34.3→1.36.0", "cp-1=1.34.3→1.36.0",
 			"kubernetes: the control plane runs 1.34.3, and nixbench.kubernetes.version of cp-1 is 1.36.0: kubeadm goes from one minor release to the next only",
 			"set nixbench.kubernetes.package to release 1.35 and apply; then to 1.36.0"},
-		"a long jump": {"cp-1=1.34.3/1.34.3→1.37.1", "cp-1=1.34.3→1.37.1", "one minor release to the next",
+		"a long jump": {"cp-1=1.34.3→1.37.1", "cp-1=1.34.3→1.37.1", "one minor release to the next",
 			"set nixbench.kubernetes.package to release 1.35 and apply; then to 1.36; then to 1.37.1"},
-		"a jump over one that is not through": {"cp-1=1.35.0/1.35.0→1.36.0 cp-2=1.34.3/1.34.3→1.36.0", "cp-1=1.35.0→1.36.0 cp-2=1.34.3→1.36.0", "runs 1.34.3, and", "release 1.35 and apply"},
-		"back": {"cp-1=1.34.4/1.34.4→1.34.3", "cp-1=1.34.4→1.34.3",
+		"a jump over one that is not through": {"cp-1=1.35.0→1.36.0 cp-2=1.34.3→1.36.0", "cp-1=1.35.0→1.36.0 cp-2=1.34.3→1.36.0", "runs 1.34.3, and", "release 1.35 and apply"},
+		"back": {"cp-1=1.34.4→1.34.3", "cp-1=1.34.4→1.34.3",
 			"kubernetes: the control plane runs 1.34.4, and nixbench.kubernetes.version of cp-1 is 1.34.3: a control plane cannot go back",
 			"set nixbench.kubernetes.package to release 1.34.4 or later"},
-		"back, half-way": {"(cp-1=1.35.0/1.35.0→1.34.3) cp-2=1.34.3/1.34.2→1.34.3", "cp-2=1.34.2→1.34.3", "runs 1.35.0, and", "1.35.0 or later"},
-		"a worker first": {"(cp-1=1.34.3/1.34.3→1.35.0) w-1=1.34.3→1.35.0", "w-1=1.34.3→1.35.0",
+		"back, half-way": {"(cp-1=1.35.0→1.34.3) cp-2=1.34.2→1.34.3", "cp-2=1.34.2→1.34.3", "runs 1.35.0, and", "1.35.0 or later"},
+		"a worker first": {"(cp-1=1.34.3→1.35.0) w-1=1.34.3→1.35.0", "w-1=1.34.3→1.35.0",
 			"kubernetes: nixbench.kubernetes.version of w-1 is 1.35.0, and the API of the control plane 1.34.3: a kubelet must not be newer",
 			"apply to the control plane first"},
-		"a new worker first": {"(cp-1=1.34.3/1.34.3→1.35.0) w-9=→1.35.0", "", "a kubelet must not be newer", "to all nodes at once"},
-		"one control plane and the workers": {"cp-1=1.34.3/1.34.3→1.35.0 (cp-2=1.34.3/1.34.3→1.35.0) w-1=1.34.3→1.35.0",
+		"a new worker first": {"(cp-1=1.34.3→1.35.0) w-9=→1.35.0", "", "a kubelet must not be newer", "to all nodes at once"},
+		"one control plane and the workers": {"cp-1=1.34.3→1.35.0 (cp-2=1.34.3→1.35.0) w-1=1.34.3→1.35.0",
 			"cp-1=1.34.3→1.35.0 w-1=1.34.3→1.35.0", "a kubelet must not be newer", "control plane first"},
-		"a worker stays too far behind": {"cp-1=1.34.3/1.34.3→1.35.0 (w-1=1.31.9→1.35.0)", "cp-1=1.34.3→1.35.0",
+		"a worker stays too far behind": {"cp-1=1.34.3→1.35.0 (w-1=1.31.9→1.35.0)", "cp-1=1.34.3→1.35.0",
 			"kubernetes: nixbench.kubernetes.version of the control plane is 1.35.0, and w-1 has a kubelet of 1.31.9: a kubelet must not be more than three minor releases older",
 			"upgrade w-1 to release 1.32 or later first"},
-		"a worker would be too old": {"cp-1=1.35.0/1.35.0→1.35.0 w-1=1.34.3→1.31.9", "w-1=1.34.3→1.31.9", "must not be more than three minor releases older",
+		"a worker would be too old": {"cp-1=1.35.0→1.35.0 w-1=1.34.3→1.31.9", "w-1=1.34.3→1.31.9", "must not be more than three minor releases older",
 			"set nixbench.kubernetes.package of w-1 to release 1.32 or later"},
 	} {
 		f := &cluster{t: t}
@@ -109,11 +99,10 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// Without a version change, only the nodes are listed. API servers are not asked if the cluster does not
-// answer.
+// Only the nodes are listed.
 func TestVersionsAreCheap(t *testing.T) {
 	c := &cluster{t: t}
-	e, nodes := c.versions("cp-1=1.34.3/1.34.3→1.34.3 w-1=1.34.3→1.34.3")
+	e, nodes := c.versions("cp-1=1.34.3→1.34.3 w-1=1.34.3→1.34.3")
 	if _, err := e.Versions(t.Context(), nodes); err != nil || len(c.ran) != 1 {
 		t.Errorf("%v, %q", err, c.ran)
 	}

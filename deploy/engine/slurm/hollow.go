@@ -28,20 +28,16 @@ func (n node) machineOf() (machine string, number int, ok bool) {
 }
 
 // joinHollow replaces the hollow nodes of each machine by one node, whose key is the name of the machine. expected returns how
-// many hollow nodes a machine has in the hive. joinHollow joins the nodes with greater numbers under another key, which is not
-// the name of a node of the hive.
+// many hollow nodes a machine has in the hive. joinHollow keeps the nodes with greater numbers, which are not in the hive.
 func joinHollow(nodes map[string]node, expected func(machine string) int) map[string]node {
 	out := map[string]node{}
-	wanted, surplus := map[string][]int{}, map[string][]int{}
+	wanted := map[string][]int{}
 	for name, n := range nodes {
 		machine, number, ok := n.machineOf()
-		switch {
-		case !ok:
-			out[name] = n
-		case number <= expected(machine) || expected(machine) == 0 && nodes[machine] == nil:
+		if ok && (number <= expected(machine) || expected(machine) == 0 && nodes[machine] == nil) {
 			wanted[machine] = append(wanted[machine], number)
-		default:
-			surplus[machine] = append(surplus[machine], number)
+		} else {
+			out[name] = n
 		}
 	}
 	for machine, numbers := range wanted {
@@ -50,10 +46,6 @@ func joinHollow(nodes map[string]node, expected func(machine string) int) map[st
 			joined["Missing"] = fmt.Sprintf("%d of its %d hollow nodes have not registered", missing, expected(machine))
 		}
 		out[machine] = joined
-	}
-	for machine, numbers := range surplus {
-		joined := join(nodes, machine, numbers)
-		out[joined["NodeName"]] = joined
 	}
 	return out
 }
