@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
 // newCreationError returns the error for a machine that could not be created or started because of err.
@@ -16,21 +15,13 @@ func (m *Task) newCreationError(err error) error {
 }
 
 // newNotReadyError returns the error for a machine that was started and did not become ready. It adds
-// the state and address that the hypervisor reports for the machine, and the end of the machine's console log.
+// the end of the machine's console log.
 func (m *Task) newNotReadyError(ctx context.Context, waited time.Duration, err error) error {
 	waited = min(waited.Round(time.Second), m.bootTimeLimit())
 	e := &BootError{Node: m.Change.Node, Started: true, Within: waited, Err: err}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if d, ok := m.host().(provider.Discoverer); ok && !m.discoversAddress() {
-		all, _ := d.Addresses(ctx, m.plan.Cluster, m.Change.Node) // an error is ignored, because the addresses are only for the message
-		if a := preferredAddress(all); a.IsValid() && a != m.Change.Address && len(all) == 1 {
-			e.Err = fmt.Errorf("%w; it has the address %s, although %s is reserved for it", e.Err, a, m.Change.Address)
-		}
-	}
-	if c, ok := m.host().(provider.Console); ok {
-		e.Console, _ = c.ConsoleTail(ctx, m.plan.Cluster, m.Change.Node, 4000) // a kernel panic has about 3000 bytes
-	}
+	e.Console, _ = m.host().ConsoleTail(ctx, m.plan.Cluster, m.Change.Node, 4000) // a kernel panic has about 3000 bytes
 	return e
 }
 

@@ -14,7 +14,7 @@ type Console struct {
 	node     string
 	cluster  provider.Cluster
 	hosts    hypervisors
-	provider provider.Console
+	provider provider.Provider
 }
 
 // OpenConsole connects to the hypervisor that has the node's machine, according to the state. The caller must close the
@@ -29,12 +29,7 @@ func (m *Manager) OpenConsole(ctx context.Context, recorded *state.State, node s
 	if err != nil {
 		return nil, err
 	}
-	console, ok := hosts[name].(provider.Console)
-	if !ok {
-		hosts.close()
-		return nil, &provider.Error{Hypervisor: name, Node: node, Op: "connect to the console", Err: errors.New("this kind of hypervisor has no consoles")}
-	}
-	return &Console{node, clusterIdentity(m.Hive, recorded), hosts, console}, nil
+	return &Console{node, clusterIdentity(m.Hive, recorded), hosts, hosts[name]}, nil
 }
 
 // Close closes the connection to the hypervisor.

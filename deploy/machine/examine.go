@@ -64,10 +64,7 @@ func (m *Manager) examineHypervisor(ctx context.Context, name string, h provider
 		return []provider.Finding{newErrorFinding("hypervisor", err)}
 	}
 	defer hypervisors{name: p}.close()
-	if c, ok := p.(provider.Checker); ok {
-		return c.Examine(ctx)
-	}
-	return nil
+	return p.Examine(ctx)
 }
 
 // examineCapacity returns findings about the memory and the disk space that new machines need.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -71,9 +70,7 @@ func connectHypervisors(ctx context.Context, open Opener, where map[string]provi
 
 func (hs hypervisors) close() {
 	for _, p := range hs {
-		if c, ok := p.(io.Closer); ok {
-			_ = c.Close() // ignore an error of Close, because all requests have ended
-		}
+		_ = p.Close() // ignore an error of Close, because all requests have ended
 	}
 }
 

@@ -3,7 +3,6 @@ package machine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -51,11 +50,7 @@ const absent provider.State = "absent"
 // States returns the states of all machines by node. A machine that its hypervisor does not have is absent.
 func (o *Observer) States(ctx context.Context) (map[string]string, error) {
 	found, err := forHypervisors(o.hosts, "observe the machines", func(name string) (map[string]provider.State, error) {
-		h, ok := o.hosts[name].(provider.Power)
-		if !ok {
-			return nil, errors.New("this kind of hypervisor cannot observe machines")
-		}
-		return h.States(ctx, o.cluster, o.nodes[name])
+		return o.hosts[name].States(ctx, o.cluster, o.nodes[name])
 	})
 	out := map[string]string{}
 	for name, states := range found {
@@ -68,12 +63,11 @@ func (o *Observer) States(ctx context.Context) (map[string]string, error) {
 
 // DescribeDown asks the hypervisor of a node's machine for the state of the machine, and returns the state if the
 // machine does not run, such as "off". It returns "" if the machine runs or is paused, or if the state cannot be read.
-// It also returns "" if the state changes within downFor, because a container is off for a moment while it reboots.
 func DescribeDown(ctx context.Context, open Opener, cluster, node string, m state.Machine, c *state.Cluster) string {
 	if m.Created == nil || c == nil {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, downFor+5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	recorded := &state.State{Cluster: c, Machines: map[string]state.Machine{node: m}}
 	o, err := NewObserver(ctx, open, cluster, recorded, nil)
@@ -81,18 +75,12 @@ func DescribeDown(ctx context.Context, open Opener, cluster, node string, m stat
 		return ""
 	}
 	defer o.Close()
-	first, err := o.States(ctx)
-	if text := downTexts[first[node]]; err != nil || text == "" || sleep(ctx, downFor) != nil {
+	states, err := o.States(ctx)
+	if err != nil {
 		return ""
 	}
-	if now, err := o.States(ctx); err != nil || now[node] != first[node] {
-		return ""
-	}
-	return downTexts[first[node]]
+	return downTexts[states[node]]
 }
-
-// downFor is how long a machine must be off before DescribeDown reports it.
-const downFor = 1500 * time.Millisecond
 
 var downTexts = map[string]string{string(provider.Off): "off", string(provider.Crashed): "crashed", string(absent): "gone"}
 

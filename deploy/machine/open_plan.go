@@ -161,15 +161,10 @@ func validateUnchanged(plan *OpenPlan, recorded *state.State) error {
 				Text: fmt.Sprintf("%s and perhaps others are on network %s, and the hive sets network %s", node, oldNet, net),
 				Fix:  "restore cluster.network, or recreate the cluster: nixbench destroy, then nixbench apply",
 			}
-		case s.Image != nil && old.Pool != now.Pool:
+		case s.Image != nil && (old.Pool != now.Pool || old.URI != now.URI && !found):
 			return &changes.PlanError{
-				Text: fmt.Sprintf("%s: its disks are in the pool %s of hypervisor %s, and the hive sets pool %s", node, old.Pool, s.Hypervisor, now.Pool),
-				Fix:  fmt.Sprintf("restore cluster.hypervisors.%s.pool; or add a hypervisor entry with its own name for the other pool, and remove the machine first: nixbench destroy --on %s", s.Hypervisor, node),
-			}
-		case s.Created != nil && now.URI != old.URI && !found:
-			return &changes.PlanError{
-				Text: fmt.Sprintf("%s: its machine is not on hypervisor %s, whose URI was %s and is %s now", node, s.Hypervisor, old.URI, now.URI),
-				Fix:  "give the new host its own name in cluster.hypervisors; or restore the old URI, and remove the machine first: nixbench destroy --on " + node,
+				Text: fmt.Sprintf("%s: its machine is on hypervisor %s at %s in the pool %s, and the hive sets %s and the pool %s", node, s.Hypervisor, old.URI, old.Pool, now.URI, now.Pool),
+				Fix:  fmt.Sprintf("restore cluster.hypervisors.%s; or add another entry for the new place, and remove the machine first: nixbench destroy --on %s", s.Hypervisor, node),
 			}
 		}
 	}
@@ -185,8 +180,7 @@ func preflight(ctx context.Context, plan *OpenPlan, loader image.Loader) error {
 	reported := map[string]bool{}
 	var errs []error
 	for _, c := range plan.Changes {
-		host, ok := plan.hosts[c.Hypervisor].(provider.Checker)
-		if !ok || c.Action == changes.Remove || c.Action == changes.Keep || failed[c.Role] {
+		if c.Action == changes.Remove || c.Action == changes.Keep || failed[c.Role] {
 			continue
 		}
 		var disk provider.Image // the image is checked once for each role on a hypervisor
@@ -198,7 +192,7 @@ func preflight(ctx context.Context, plan *OpenPlan, loader image.Loader) error {
 			}
 			images[group{c.Role, c.Hypervisor}] = disk
 		}
-		err := host.Check(ctx, plan.Cluster, plan.Network, c.Spec(disk, provider.Identity{}))
+		err := plan.hosts[c.Hypervisor].Check(ctx, plan.Cluster, plan.Network, c.Spec(disk, provider.Identity{}))
 		if err != nil && !reported[err.Error()] {
 			reported[err.Error()] = true
 			errs = append(errs, wrapHypervisorError(err, c.Hypervisor, "check "+c.Node))

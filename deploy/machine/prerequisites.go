@@ -47,7 +47,11 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequ
 			locks[host] = &sync.Mutex{}
 		}
 		prepare := func(images ...provider.Image) error {
-			wait := s.Send.Wait(newPreparationEvent(name, images))
+			what := event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: its network", name)}
+			for _, i := range images {
+				what = event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image of %s", name, provider.SizeText(provider.AllocatedSize(i.Disk)))}
+			}
+			wait := s.Send.Wait(what)
 			defer wait.End()
 			locks[host].Lock()
 			defer locks[host].Unlock()
@@ -75,28 +79,12 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequ
 	return f
 }
 
-// newPreparationEvent returns the event that is sent while nixbench waits until a hypervisor has prepared its network,
-// or, if there are images, until the images are uploaded.
-func newPreparationEvent(hypervisor string, images []provider.Image) event.Event {
-	if len(images) == 0 {
-		return event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: its network", hypervisor)}
-	}
-	var size uint64
-	for _, i := range images {
-		size += provider.AllocatedSize(i.Disk)
-	}
-	return event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image of %s", hypervisor, provider.SizeText(size))}
-}
-
 // prepareFor prepares the network and image that the change needs.
 func (f *prerequisites) prepareFor(c changes.Change) error {
-	switch {
-	case c.NeedsImage():
+	if c.NeedsImage() {
 		return f.prepare[preparation{c.Hypervisor, c.ImageKey()}]()
-	case c.Action != changes.Keep || slices.Contains(f.plan.UnpreparedHosts, c.Hypervisor):
-		return f.prepare[preparation{hypervisor: c.Hypervisor}]()
 	}
-	return nil
+	return f.prepare[preparation{hypervisor: c.Hypervisor}]()
 }
 
 // imageOf returns the image that the machine is created from. The caller must have called prepareFor.

@@ -20,16 +20,12 @@ import (
 // discoverAddress waits until the hypervisor reports the machine's address, and records the address. wasReady means that the machine
 // became ready in an earlier run. Such a machine keeps its recorded address if the hypervisor reports no address.
 func (m *Task) discoverAddress(ctx context.Context, wasReady bool) error {
-	d, ok := m.host().(provider.Discoverer)
-	if !ok {
-		return &provider.Error{Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address", Err: errors.New("this kind of hypervisor does not report addresses")}
-	}
 	recorded := m.Store.State().Machines[m.Change.Node].Address
 	until, _ := ctx.Deadline()
 	wait := m.Send.Wait(event.Event{Node: m.Change.Node, Phase: event.Boot, Text: "an address on network " + m.plan.Network.Name, Until: until})
 	defer wait.End()
 	for {
-		all, err := d.Addresses(ctx, m.plan.Cluster, m.Change.Node)
+		all, err := m.host().Addresses(ctx, m.plan.Cluster, m.Change.Node)
 		if a := preferredAddress(all); a.IsValid() {
 			return m.recordAddress(a)
 		}
@@ -122,17 +118,13 @@ const observeEvery = 2 * time.Second
 // caller does not wait until the time limit. The machine is off in two observations, because a container is off for a moment while it
 // reboots. The caller must call endWatch when it no longer waits for the machine.
 func (m *Task) cancelIfOff(ctx context.Context) (watched context.Context, endWatch func()) {
-	power, ok := m.host().(provider.Power)
-	if !ok {
-		return ctx, func() {}
-	}
 	node := m.Change.Node
 	watched, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		for wasOff := false; sleep(watched, observeEvery) == nil; {
 			// An error of the hypervisor is ignored, because the machine may become ready all the same.
-			states, _ := power.States(watched, m.plan.Cluster, []string{node})
+			states, _ := m.host().States(watched, m.plan.Cluster, []string{node})
 			isOff := states[node] == provider.Off
 			if wasOff && isOff {
 				cancel(failure.WithHint(errShutDown, "nixbench console "+node+" shows what it printed; the next nixbench apply starts it again"))

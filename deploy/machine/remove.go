@@ -98,43 +98,32 @@ func (w *destroyer) dropNodeRecord(node string) error {
 // the secrets and the facts, and last the cluster's id. If a network or an image cannot be removed, removeUnused
 // returns an error and keeps the id, because networks and images are found by the id that they are marked with.
 func (w *destroyer) removeUnused(ctx context.Context) error {
-	stillUsed, err := w.cleanHypervisors(ctx)
 	recorded := w.Store.State()
+	err := w.cleanHypervisors(ctx, len(recorded.Machines) == 0)
 	if len(recorded.Machines) > 0 {
 		if err != nil {
 			return err
 		}
 		return w.WriteFacts(recorded)
 	}
-	if err := errors.Join(w.removeLocalFiles(recorded), err, stillUsed); err != nil {
+	if err := errors.Join(w.removeLocalFiles(recorded), err); err != nil {
 		return err
 	}
 	return w.Store.Update(func(s *state.State) error { s.Cluster = nil; return nil })
 }
 
-// cleanHypervisors removes from all hypervisors the networks and images that no machine uses. stillUsed joins an error for
-// each object of the cluster that could not be removed because it is in use.
-func (w *destroyer) cleanHypervisors(ctx context.Context) (stillUsed, err error) {
-	var errs, used []error
+// cleanHypervisors removes from all hypervisors the images that no machine uses and, if no machine is left, the networks.
+func (w *destroyer) cleanHypervisors(ctx context.Context, last bool) error {
+	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(w.hosts)) { // clean one hypervisor after the other, because two hypervisors may share a network and a pool
-		c, ok := w.hosts[name].(provider.Cleaner)
-		if !ok {
-			continue
-		}
 		wait := w.Send.Wait(event.Event{Phase: event.Remove, Text: fmt.Sprintf("hypervisor %s: the removal of unused networks and images", name)})
-		all, err := c.Clean(ctx, w.cluster, slices.Sorted(maps.Keys(w.Store.State().Machines)))
+		err := w.hosts[name].Clean(ctx, w.cluster, last)
 		wait.End()
 		if err != nil {
 			errs = append(errs, wrapHypervisorError(err, name, "clean up"))
 		}
-		for _, l := range all {
-			used = append(used, &provider.Error{
-				Hypervisor: name, Op: "remove " + l.What, Err: fmt.Errorf("%w: %s", provider.ErrInUse, l.Why),
-				Fix: l.Fix + ", then run nixbench destroy again; nixbench apply would use the remaining objects",
-			})
-		}
 	}
-	return errors.Join(used...), errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // removeLocalFiles removes local files that only machines of this cluster need: SSH keys, facts (runtime.json), garbage

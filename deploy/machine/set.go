@@ -22,7 +22,6 @@ type Set struct {
 	prerequisites  *prerequisites
 	tasks          map[string]*Task   // by node
 	slots          chan struct{}      // semaphore for the creation of machines; a machine that only waits until it is ready holds no slot
-	leaders        sync.WaitGroup     // waits until the machines of the role that serves the cluster's API are created, or have failed
 	awaitAddresses sync.WaitGroup     // waits until the address of every machine is discovered, or the machine's task has ended
 	pending        sync.WaitGroup     // waits for all goroutines: the tasks, the preparation of images, the report of the phase's end
 	stopWaiting    context.CancelFunc // ends the waiting for machines that were started and are not ready yet
@@ -43,7 +42,7 @@ func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
 		if c.Action == changes.Remove {
 			continue
 		}
-		t := &Task{Set: b, Change: c, done: make(chan struct{}), markCreated: func() {}, markAddressed: func() {}}
+		t := &Task{Set: b, Change: c, done: make(chan struct{}), markAddressed: func() {}}
 		b.tasks[c.Node] = t
 		if t.discoversAddress() {
 			b.awaitAddresses.Add(1)
@@ -55,10 +54,6 @@ func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
 			t.Change.Action = changes.Keep
 		}
 		counts[t.Change.Action]++
-		if t.isLeader = s.hasEndpointRole(c); t.isLeader {
-			b.leaders.Add(1)
-			t.markCreated = sync.OnceFunc(b.leaders.Done)
-		}
 	}
 	for _, c := range plan.Changes { // in the order of the nodes
 		t := b.tasks[c.Node]
@@ -67,7 +62,6 @@ func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
 		}
 		b.pending.Go(func() {
 			t.err = t.Execute(ctx, waitCtx)
-			t.markCreated()
 			close(t.done) // close done before markAddressed is called, so that AwaitAddresses returns the error of this task
 			t.markAddressed()
 		})
@@ -75,14 +69,6 @@ func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
 	b.pending.Go(b.prerequisites.prepareImages)
 	b.pending.Go(func() { b.sendPhaseEnd(counts) })
 	return b
-}
-
-// hasEndpointRole reports whether the node has the role whose nodes serve the cluster's API, such as control-plane. The
-// machines of this role are created first, because the other nodes wait for the API. If all disks were created at the
-// same time, the disks of this role would be complete later.
-func (s *Starter) hasEndpointRole(c changes.Change) bool {
-	cluster := s.Hive.Cluster
-	return cluster != nil && cluster.Endpoint != nil && cluster.Endpoint.Role != nil && *cluster.Endpoint.Role == c.Role
 }
 
 // sendPhaseEnd sends the end of the provision phase when every machine is ready or has failed.

@@ -15,8 +15,6 @@ import (
 type Task struct {
 	*Set
 	Change        changes.Change
-	isLeader      bool          // whether the machine has the role that serves the cluster's API; the other machines are created later
-	markCreated   func()        // called when this machine is created, or has failed
 	markAddressed func()        // called when the address of this machine is recorded, or the task has failed
 	done          chan struct{} // closed when the task has ended
 	err           error         // set before done is closed
@@ -66,14 +64,10 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 // started. If running is set and unready is not, the machine was ready in an earlier run, and bootUntilReady does not wait.
 func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready bool) error {
 	if !running {
-		if !m.isLeader {
-			m.leaders.Wait()
-		}
 		if err := m.createOrStartMachine(ctx); err != nil {
 			return m.newCreationError(err)
 		}
 	}
-	m.markCreated()
 	began := time.Now()
 	limitCtx, cancel := context.WithTimeout(waitCtx, m.bootTimeLimit())
 	defer cancel()

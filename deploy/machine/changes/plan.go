@@ -18,9 +18,6 @@ type Plan struct {
 	Network provider.Network `json:"-"`
 	Changes []Change         `json:"changes"` // changes of desired nodes, in the order of the nodes, then the removals
 	Places  []Place          `json:"places"`  // places of all desired nodes, including nodes that the plan does not change
-	// UnpreparedHosts are hypervisors whose network has to be prepared although no machine is created there:
-	// the network is inactive, or its reservations differ.
-	UnpreparedHosts []string `json:"ground,omitempty"`
 
 	removed []Place // places of machines whose nodes the hive does not contain; these keep their addresses until they are removed
 }
@@ -107,7 +104,6 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 	if o.Selected == nil {
 		p.Changes = append(p.Changes, findRemovals(desired, existing, o.Recorded)...)
 	}
-	p.UnpreparedHosts = p.findUnpreparedHosts(inventories)
 	return p, p.validateRange(inventories)
 }
 
@@ -226,24 +222,6 @@ func (p Plan) ChangeOf(node string) (Change, bool) {
 		}
 	}
 	return Change{}, false
-}
-
-// findUnpreparedHosts returns the hypervisors with machines of the plan on which the managed network is missing or inactive,
-// or lacks a reservation of the plan. It ignores additional reservations, since they may belong to machines that will be removed.
-func (p Plan) findUnpreparedHosts(inventories map[string]provider.Inventory) []string {
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(inventories)) {
-		net := inventories[name].Network
-		lacksReservation := func() bool {
-			return slices.ContainsFunc(p.Reservations(), func(r provider.Reservation) bool {
-				return !slices.ContainsFunc(net.Reservations, func(h provider.Reservation) bool { return h.MAC == r.MAC && h.Address == r.Address })
-			})
-		}
-		if p.Network.Mode.Ours() && p.usesHypervisor(name) && (net == nil || !net.Active || lacksReservation()) {
-			out = append(out, name)
-		}
-	}
-	return out
 }
 
 func (p Plan) usesHypervisor(hypervisor string) bool {

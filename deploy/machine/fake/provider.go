@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Hypervisor is the provider for a simulated hypervisor. It implements all optional interfaces of providers.
+// Hypervisor is the provider for a simulated hypervisor.
 type Hypervisor struct {
 	World
 	// The exported fields must not be changed after the first operation.
@@ -20,14 +21,7 @@ type Hypervisor struct {
 	NoKVM  bool   // the hypervisor has no KVM, so its virtual machines are emulated
 }
 
-var (
-	_ provider.Provider   = (*Hypervisor)(nil)
-	_ provider.Discoverer = (*Hypervisor)(nil)
-	_ provider.Console    = (*Hypervisor)(nil)
-	_ provider.Power      = (*Hypervisor)(nil)
-	_ provider.Cleaner    = (*Hypervisor)(nil)
-	_ provider.Checker    = (*Hypervisor)(nil)
-)
+var _ provider.Provider = (*Hypervisor)(nil)
 
 // New returns an empty hypervisor for virtual machines, with 64 GiB of memory and 1 TiB of disk.
 func New() *Hypervisor {
@@ -39,7 +33,7 @@ func New() *Hypervisor {
 
 func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provider.Network) (provider.Inventory, error) {
 	inventory := provider.Inventory{Kind: h.Kind, Emulated: h.NoKVM && h.Kind == provider.VM, FreeMemory: h.Memory, FreeDisk: h.Disk}
-	return inventory, h.runStep(ctx, Step{Op: "survey", Name: "read"}, func() error {
+	return inventory, h.runStep(ctx, Step{Op: "survey", Name: "read"}, func() {
 		for _, name := range sortedKeys(h.domains) {
 			d := h.domains[name]
 			if d.boot != 0 {
@@ -65,7 +59,6 @@ func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provide
 			found.Reservations, found.Leases = slices.Clone(n.Reservations), slices.Clone(n.Leases)
 			inventory.Network = &found
 		}
-		return nil
 	})
 }
 
@@ -105,51 +98,59 @@ func (h *Hypervisor) machines(c provider.Cluster) []provider.Actual {
 }
 
 func (h *Hypervisor) Prepare(ctx context.Context, c provider.Cluster, g provider.HostSetup) error {
-	step := func(name, detail string) Step { return Step{Op: "prepare", Name: name, Detail: detail} }
-	if err := h.runStep(ctx, step("network", ""), func() error { return h.makeNetwork(c, g.Network) }); err != nil {
-		return err
+	step := func(name, detail string, change func()) error {
+		return h.runStep(ctx, Step{Op: "prepare", Name: name, Detail: detail}, change)
 	}
-	if g.Network.Mode.Ours() {
-		if err := h.runStep(ctx, step("reservations", ""), func() error {
-			h.networks[g.Network.Name].Reservations = slices.Clone(g.Reservations)
-			return nil
+	if err := h.checkNetwork(c, g.Network); err != nil {
+		return h.fail(Step{Op: "prepare", Name: "network"}, err)
+	}
+	var active bool
+	var reservations []provider.Reservation
+	h.do(func() {
+		if n := h.networks[g.Network.Name]; n != nil {
+			active, reservations = n.Active && n.CIDR == g.Network.CIDR, n.Reservations
+		}
+	})
+	if g.Network.Mode.Ours() && !active {
+		if err := step("network", "", func() {
+			if h.networks[g.Network.Name] == nil {
+				h.networks[g.Network.Name] = &network{cluster: c.ID}
+			}
+			h.networks[g.Network.Name].Active, h.networks[g.Network.Name].CIDR = true, g.Network.CIDR
 		}); err != nil {
+			return err
+		}
+	}
+	if g.Network.Mode.Ours() && !slices.Equal(reservations, g.Reservations) {
+		if err := step("reservations", "", func() { h.networks[g.Network.Name].Reservations = slices.Clone(g.Reservations) }); err != nil {
 			return err
 		}
 	}
 	for _, i := range g.Images {
-		if err := h.runStep(ctx, step("image", i.Hash), func() error {
+		if err := step("image", i.Hash, func() {
 			if h.images[i.Hash] == nil {
 				h.images[i.Hash] = map[string]bool{}
 			}
 			h.images[i.Hash][c.ID] = true
-			return nil
 		}); err != nil {
 			return err
 		}
 	}
-	return nil
+	return ctx.Err()
 }
 
-// makeNetwork creates or starts the network of the cluster. It returns an error if the network belongs to another cluster.
-func (h *Hypervisor) makeNetwork(c provider.Cluster, want provider.Network) error {
-	there := h.networks[want.Name]
-	switch {
-	case want.Mode == provider.Bridge:
-		return nil
-	case want.Mode == provider.Existing && there == nil:
-		return fmt.Errorf("there is no network %s", want.Name)
-	case want.Mode == provider.Existing:
-		return nil
-	case there != nil && there.cluster != c.ID:
-		return fmt.Errorf("network %s: %w", want.Name, provider.ErrForeign)
-	}
-	if there == nil {
-		there = &network{cluster: c.ID}
-		h.networks[want.Name] = there
-	}
-	there.Active, there.CIDR = true, want.CIDR
-	return nil
+// checkNetwork returns an error if the cluster cannot use the network.
+func (h *Hypervisor) checkNetwork(c provider.Cluster, want provider.Network) (err error) {
+	h.do(func() {
+		there := h.networks[want.Name]
+		switch {
+		case want.Mode == provider.Existing && there == nil:
+			err = fmt.Errorf("there is no network %s", want.Name)
+		case want.Mode.Ours() && there != nil && there.cluster != c.ID:
+			err = fmt.Errorf("network %s: %w", want.Name, provider.ErrForeign)
+		}
+	})
+	return err
 }
 
 func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provider.Network, s provider.Spec) error {
@@ -198,7 +199,7 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provide
 		}},
 	} {
 		if change.needed {
-			if err := h.runStep(ctx, step(change.name), func() error { change.do(); return nil }); err != nil {
+			if err := h.runStep(ctx, step(change.name), change.do); err != nil {
 				return err
 			}
 		}
@@ -218,18 +219,17 @@ func (h *Hypervisor) startDomain(ctx context.Context, step func(name string) Ste
 	machine := c.MachineName(node)
 	switch h.State(machine) {
 	case provider.Running:
-		return ctx.Err()
+		return nil
 	case provider.Paused:
-		return h.runStep(ctx, step("resume"), func() error { h.domains[machine].heldState = ""; return nil })
+		return h.runStep(ctx, step("resume"), func() { h.domains[machine].heldState = "" })
 	}
 	var onStart func(provider.Cluster, provider.Spec)
 	var spec provider.Spec
-	err := h.runStep(ctx, step("start"), func() error {
+	err := h.runStep(ctx, step("start"), func() {
 		h.boots++
 		d := h.domains[machine]
 		d.boot, d.heldState = h.boots, ""
 		onStart, spec = h.onStart, d.spec
-		return nil
 	})
 	if err == nil && onStart != nil {
 		onStart(c, spec)
@@ -262,7 +262,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string
 		{"disk", func() { delete(h.parts[k], "disk") }},
 		{"seed", func() { delete(h.parts, k) }},
 	} {
-		if err := h.runStep(ctx, Step{Op: "remove", Node: node, Name: e.name}, func() error { e.change(); return nil }); err != nil {
+		if err := h.runStep(ctx, Step{Op: "remove", Node: node, Name: e.name}, e.change); err != nil {
 			return err
 		}
 	}
@@ -288,31 +288,35 @@ func badXML(s provider.Spec) error {
 	return nil
 }
 
+// Close implements [io.Closer]. A simulated hypervisor has no connection.
+func (h *Hypervisor) Close() error { return nil }
+
 func (h *Hypervisor) Examine(context.Context) []provider.Finding {
 	return []provider.Finding{{What: "fake", State: provider.FindingOK, Text: "a fake", Where: h.Name}}
 }
 
-func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, _ []string) ([]provider.Remaining, error) {
-	var left []provider.Remaining
-	if err := h.runStep(ctx, Step{Op: "clean", Name: "network"}, func() error {
-		used := map[string]string{}
-		for _, name := range sortedKeys(h.domains) {
-			used[h.domains[name].network] = name
-		}
-		for _, name := range sortedKeys(h.networks) {
-			switch {
-			case h.networks[name].cluster != c.ID:
-			case used[name] != "":
-				left = append(left, provider.Remaining{What: "network " + name, Why: "used by machine " + used[name], Fix: "remove that machine"})
-			default:
-				delete(h.networks, name)
+func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, last bool) error {
+	var inUse error
+	if last {
+		if err := h.runStep(ctx, Step{Op: "clean", Name: "network"}, func() {
+			used := map[string]string{}
+			for _, name := range sortedKeys(h.domains) {
+				used[h.domains[name].network] = name
 			}
+			for _, name := range sortedKeys(h.networks) {
+				switch {
+				case h.networks[name].cluster != c.ID:
+				case used[name] != "":
+					inUse = provider.NewInUseError(h.Name, "network "+name, "used by machine "+used[name], "remove that machine")
+				default:
+					delete(h.networks, name)
+				}
+			}
+		}); err != nil {
+			return err
 		}
-		return nil
-	}); err != nil {
-		return nil, err
 	}
-	return left, h.runStep(ctx, Step{Op: "clean", Name: "image"}, func() error {
+	return errors.Join(inUse, h.runStep(ctx, Step{Op: "clean", Name: "image"}, func() {
 		used := map[string]bool{}
 		for k, parts := range h.parts {
 			used[parts["disk"]] = true
@@ -328,6 +332,5 @@ func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, _ []string) 
 				delete(h.images, hash)
 			}
 		}
-		return nil
-	})
+	}))
 }

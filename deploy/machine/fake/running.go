@@ -79,7 +79,7 @@ func (h *Hypervisor) ShutDown(ctx context.Context, c provider.Cluster, node stri
 		<-ctx.Done()
 		return h.fail(step, context.Cause(ctx))
 	}
-	return h.runStep(ctx, step, func() error { d.stop(); return nil })
+	return h.runStep(ctx, step, d.stop)
 }
 
 func (h *Hypervisor) Start(ctx context.Context, c provider.Cluster, node string) error {
@@ -107,7 +107,7 @@ func (h *Hypervisor) findOwnMachine(c provider.Cluster, step Step) (d *domain, e
 
 // runStep records the step, calls onStep without the lock, and makes the change by calling change with the lock held.
 // If Cut interrupts the operation, or onStep returns an error, runStep does not call change, and returns an error.
-func (h *Hypervisor) runStep(ctx context.Context, s Step, change func() error) error {
+func (h *Hypervisor) runStep(ctx context.Context, s Step, change func()) error {
 	var onStep func(context.Context, Step) error
 	err := ctx.Err()
 	h.do(func() {
@@ -130,7 +130,7 @@ func (h *Hypervisor) runStep(ctx context.Context, s Step, change func() error) e
 		err = ctx.Err()
 	}
 	if err == nil {
-		h.do(func() { err = change() })
+		h.do(change)
 	}
 	if err != nil {
 		return h.fail(s, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Addresses returns a machine's addresses from the first of these sources that has an address: the network's
+// Addresses implements [provider.Provider]. It returns a machine's addresses from the first of these sources that has an address: the network's
 // leases, the guest agent, the hypervisor's ARP table, the local ARP table.
 func (h *Hypervisor) Addresses(ctx context.Context, c provider.Cluster, node string) ([]netip.Addr, error) {
 	return query(ctx, h, node, "find the address", "", func(s *session) ([]netip.Addr, error) {

@@ -11,8 +11,7 @@ import (
 // Examine implements [provider.Checker].
 func (h *Hypervisor) Examine(ctx context.Context) []provider.Finding {
 	all, err := query(ctx, h, "", "examine libvirt", "", func(s *session) ([]provider.Finding, error) {
-		e := examination{s}
-		return []provider.Finding{e.examineLibvirt(), e.examineIsolation(), e.examinePool()}, nil
+		return []provider.Finding{s.examineLibvirt(), s.examineIsolation(), s.examinePool()}, nil
 	})
 	if err != nil {
 		all = []provider.Finding{h.newErrorFinding("libvirt", err)}
@@ -22,9 +21,6 @@ func (h *Hypervisor) Examine(ctx context.Context) []provider.Finding {
 	}
 	return all
 }
-
-// examination is the operation that examines a hypervisor.
-type examination struct{ *session }
 
 func newFinding(what, state, fix, format string, args ...any) provider.Finding {
 	return provider.Finding{What: what, State: state, Text: fmt.Sprintf(format, args...), Fix: fix}
@@ -37,7 +33,7 @@ func (h *Hypervisor) newErrorFinding(what string, err error) provider.Finding {
 	return newFinding(what, provider.FindingError, e.Fix, "%s: %v", e.Op, e.Err)
 }
 
-func (s examination) examineLibvirt() provider.Finding {
+func (s *session) examineLibvirt() provider.Finding {
 	v, err := s.conn.GetLibVersion()
 	if err != nil {
 		return s.h.newErrorFinding("libvirt", err)
@@ -55,7 +51,7 @@ func (s examination) examineLibvirt() provider.Finding {
 }
 
 // examineIsolation checks what separates machines from the hypervisor.
-func (s examination) examineIsolation() provider.Finding {
+func (s *session) examineIsolation() provider.Finding {
 	switch {
 	case s.host.kind == provider.Container:
 		return newFinding("isolation", "warning", "use virtual machines (qemu:///system) for nodes whose users or workloads you do not trust",
@@ -67,35 +63,21 @@ func (s examination) examineIsolation() provider.Finding {
 		"machines are emulated, many times slower")
 }
 
-func (s examination) examinePool() provider.Finding {
+func (s *session) examinePool() provider.Finding {
 	const what = "storage pool"
-	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
-	if isNotFound(err) {
-		// libvirt allows only one pool per folder, so another pool in the folder is an error.
-		if other, err := s.conn.LookupStoragePoolByTargetPath(s.h.o.PoolPath); err == nil {
-			name, _ := other.GetName()
-			s.freeAtEnd(other)
-			return newFinding(what, "error", "name that pool, or another folder, in cluster.hypervisors",
-				"%s would be created in %s, which already belongs to the pool %s", s.h.o.Pool, s.h.o.PoolPath, name)
-		}
-		return newFinding(what, "ok", "", "%s will be created in %s", s.h.o.Pool, s.h.o.PoolPath)
-	}
+	p, err := s.findPool()
 	if err != nil {
 		return s.h.newErrorFinding(what, err)
 	}
-	found, err := s.describePool(p)
-	if err != nil {
-		return s.h.newErrorFinding(what, err)
+	if p == nil {
+		return newFinding(what, "ok", "", "%s in %s will be created or started", s.h.o.Pool, s.h.o.PoolPath)
 	}
-	if active, err := p.IsActive(); err != nil || !active {
-		return newFinding(what, "warning", "nixbench starts it when it is needed", "%s in %s is not active", s.h.o.Pool, found.path)
-	}
-	left, err := found.readFreeBytes()
+	left, err := p.readFreeBytes()
 	switch {
 	case err != nil:
 		return s.h.newErrorFinding(what, err)
 	case left < 2<<30 && !s.host.test:
-		return newFinding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, found.path, provider.SizeText(left))
+		return newFinding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, p.path, provider.SizeText(left))
 	}
-	return newFinding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, found.path, provider.SizeText(left))
+	return newFinding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, p.path, provider.SizeText(left))
 }

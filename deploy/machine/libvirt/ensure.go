@@ -153,10 +153,6 @@ func (p *pool) createRootDisk(name string, spec provider.Spec) error {
 		}
 		// The disk has the size of the image and not the size in the hive, because the file system in the image would not
 		// grow to the size of a larger disk.
-		if err := p.acquireSlot(p.h.uploads); err != nil {
-			return err
-		}
-		defer func() { <-p.h.uploads }()
 		return p.uploadFile(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, spec.Image.Disk)
 	}
 	_, err = p.createVolume(domainxml.Volume{

@@ -82,28 +82,10 @@ func explainError(err error) (fix string, inner error) {
 // newUnreachableError returns the error for a failed connection to the hypervisor.
 func (c *connection) newUnreachableError(err error) error {
 	_, inner := explainError(err)
-	text, fix := inner.Error(), "check that libvirtd runs there: systemctl status libvirtd virtqemud"
-	switch {
-	case strings.Contains(text, "Permission denied"), strings.Contains(text, "authentication"), strings.Contains(text, "polkit"):
+	fix := "check that this works: virsh -c " + c.o.URI + " version; libvirtd must run there (systemctl start libvirtd.socket). To install it: on Debian apt install " +
+		"libvirt-daemon-system dnsmasq-base, and qemu-system-x86 qemu-utils or libvirt-daemon-driver-lxc; on NixOS virtualisation.libvirtd.enable = true"
+	if text := inner.Error(); strings.Contains(text, "Permission denied") || strings.Contains(text, "authentication") || strings.Contains(text, "polkit") {
 		fix = "join the group libvirt, or run as root"
-	case strings.Contains(c.o.URI, "+ssh"):
-		fix = "check that this works: virsh -c " + c.o.URI + " version"
-	case strings.Contains(text, "No connection driver available"):
-		fix = "install libvirt's driver for it there: on Debian the package libvirt-daemon-driver-qemu or libvirt-daemon-driver-lxc; on NixOS " + nixosOption
-	case strings.Contains(text, "No such file"), strings.Contains(text, "Connection refused"):
-		fix = "start libvirtd there: systemctl start libvirtd.socket; if it is not installed: on Debian apt install " + c.debianPackages() + "; on NixOS " + nixosOption
 	}
-	return c.wrapError("", "connect to "+c.o.URI, fmt.Errorf("%w: %s", provider.ErrUnreachable, text), fix)
-}
-
-// nixosOption is the NixOS option that installs libvirt with its drivers for QEMU and containers.
-const nixosOption = "virtualisation.libvirtd.enable = true"
-
-// debianPackages returns the packages of Debian that the hypervisor needs.
-func (c *connection) debianPackages() string {
-	common := "libvirt-daemon-system dnsmasq-base"
-	if strings.HasPrefix(c.o.URI, "lxc") {
-		return common + " libvirt-daemon-driver-lxc"
-	}
-	return common + " qemu-system-x86 qemu-utils"
+	return c.wrapError("", "connect to "+c.o.URI, fmt.Errorf("%w: %w", provider.ErrUnreachable, inner), fix)
 }

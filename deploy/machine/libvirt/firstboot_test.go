@@ -169,8 +169,8 @@ func TestFirstBoot(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if left, err := h.Clean(t.Context(), c, nil); err != nil || len(left) > 0 {
-		t.Error(left, err)
+	if err := h.Clean(t.Context(), c, true); err != nil {
+		t.Error(err)
 	}
 	t.Logf("removed: %s", time.Since(start))
 	if left, _ := os.ReadDir(l.PoolPath()); len(left) > 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Hypervisor implements [provider.Provider] and all its optional interfaces.
+// Hypervisor implements [provider.Provider].
 type Hypervisor struct {
 	connection
 
@@ -26,26 +26,15 @@ type Hypervisor struct {
 	onChange func(what string) error
 
 	storage sync.Mutex // held while the pool or a network is created or removed
-
-	// uploads limits concurrent uploads of containers' root disks to two. Two uploads keep libvirtd
-	// busy. With more uploads at once, the first container could boot only after almost all uploads had finished.
-	uploads chan struct{}
 }
 
-var (
-	_ provider.Provider   = (*Hypervisor)(nil)
-	_ provider.Discoverer = (*Hypervisor)(nil)
-	_ provider.Console    = (*Hypervisor)(nil)
-	_ provider.Power      = (*Hypervisor)(nil)
-	_ provider.Cleaner    = (*Hypervisor)(nil)
-	_ provider.Checker    = (*Hypervisor)(nil)
-)
+var _ provider.Provider = (*Hypervisor)(nil)
 
 // Open validates the options and returns the hypervisor. The first operation opens the connection.
 func Open(name string, o provider.Hypervisor, send event.Sink) (*Hypervisor, error) {
 	h := &Hypervisor{
 		connection: connection{name: name, o: o, send: send, connectTimeout: time.Minute, callTimeout: 2 * time.Minute}, shutdownTimeout: time.Minute,
-		volumeTimeout: 2 * time.Minute, uploads: make(chan struct{}, 2),
+		volumeTimeout: 2 * time.Minute,
 	}
 	u, err := url.Parse(o.URI)
 	if err != nil || u.Scheme == "" {

@@ -224,7 +224,7 @@ func TestExamine(t *testing.T) {
 	if len(states) != 3 || states["libvirt"] != "ok" || states["storage pool"] != "ok" {
 		t.Errorf("%v", states)
 	}
-	if f := (examination{session: &session{host: host{kind: provider.Container}}}).examineIsolation(); f.State != "warning" || f.Fix == "" {
+	if f := (&session{host: host{kind: provider.Container}}).examineIsolation(); f.State != "warning" || f.Fix == "" {
 		t.Errorf("containers: %+v", f)
 	}
 }
@@ -333,7 +333,7 @@ func TestForeignPoolIsKept(t *testing.T) {
 		if _, err := s.ensurePool(); err != nil {
 			return err
 		}
-		if _, err := s.cleanPool(provider.Cluster{ID: "0011223344556677"}); err != nil {
+		if err := s.cleanPool(provider.Cluster{ID: "0011223344556677"}, true); err != nil {
 			return err
 		}
 		p, err := s.findPool()

@@ -12,12 +12,6 @@ import (
 // Prepare creates the network and the pool, and uploads the images.
 func (h *Hypervisor) Prepare(ctx context.Context, c provider.Cluster, g provider.HostSetup) error {
 	return h.runOperation(ctx, func(s *session) error {
-		// Validate all images before the first change.
-		for _, i := range g.Images {
-			if _, err := provider.CheckImage(i, s.host.kind); err != nil && !s.host.test {
-				return h.wrapError("", "check the image", err, "build the image again")
-			}
-		}
 		if err := s.prepareNetwork(c, g.Network, g.Reservations); err != nil {
 			return h.wrapError("", "prepare the network "+g.Network.Name, err, "")
 		}

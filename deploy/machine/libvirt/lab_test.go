@@ -364,8 +364,8 @@ func TestTwoDrivers(t *testing.T) {
 		}
 	}
 	for _, h := range hs {
-		if left, err := h.Clean(t.Context(), c, nil); err != nil || len(left) > 0 {
-			t.Error(left, err)
+		if err := h.Clean(t.Context(), c, true); err != nil {
+			t.Error(err)
 		}
 	}
 	if left := volumes(); len(left) > 0 {

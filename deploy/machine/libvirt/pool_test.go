@@ -85,8 +85,7 @@ func TestPoolFolder(t *testing.T) {
 					t.Fatalf("interrupted before effect %d: folder %v, %v", n, st, err)
 				}
 				if err := h.runOperation(t.Context(), func(s *session) error {
-					_, err := s.cleanPool(provider.Cluster{ID: "0011223344556677"})
-					return err
+					return s.cleanPool(provider.Cluster{ID: "0011223344556677"}, true)
 				}); err != nil {
 					t.Fatal(err)
 				}

@@ -2,6 +2,7 @@ package libvirt
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"path"
 	"slices"
@@ -56,23 +57,23 @@ func (p *pool) removeMachineVolumes(c provider.Cluster, node string) error {
 	return nil
 }
 
-// Clean removes the cluster's networks that no machine uses, the images that no volume is based on and no
-// cluster needs, and the pool if it is empty and nixbench created it. It returns the networks and images that it
-// keeps because they are in use.
-func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, nodes []string) ([]provider.Remaining, error) {
-	return query(ctx, h, "", "remove unused networks and images", "", func(s *session) ([]provider.Remaining, error) {
-		networks, err := s.cleanNetworks(c, nodes)
-		if err != nil {
-			return nil, err
+// Clean implements [provider.Provider]. It also removes the pool if it is empty and nixbench created it.
+func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, last bool) error {
+	err := h.runOperation(ctx, func(s *session) error {
+		var inUse error
+		if last {
+			var err error
+			if inUse, err = s.cleanNetworks(c); err != nil {
+				return err
+			}
 		}
-		images, err := s.cleanPool(c)
-		return append(networks, images...), err
+		return errors.Join(inUse, s.cleanPool(c, last))
 	})
+	return h.wrapError("", "remove unused networks and images", err, "")
 }
 
-// cleanNetworks removes the networks of the cluster that no machine uses, and returns the networks that machines use. While a node of
-// the cluster has a machine, it keeps all networks: a machine of another libvirt driver may use a network without being visible here.
-func (s *session) cleanNetworks(c provider.Cluster, nodes []string) ([]provider.Remaining, error) {
+// cleanNetworks removes the networks of the cluster. inUse joins an error for each network that a machine uses.
+func (s *session) cleanNetworks(c provider.Cluster) (inUse, err error) {
 	s.h.storage.Lock()
 	defer s.h.storage.Unlock()
 	// All networks of the cluster are examined, because the network may have another name in the hive now.
@@ -80,49 +81,42 @@ func (s *session) cleanNetworks(c provider.Cluster, nodes []string) ([]provider.
 	if err != nil {
 		return nil, err
 	}
-	var left []provider.Remaining
 	for _, n := range all {
 		if !n.BelongsTo(c) {
 			continue
 		}
 		users, err := n.listUsers()
-		if err == nil && len(users) == 0 && len(nodes) == 0 {
+		if len(users) > 0 {
+			inUse = errors.Join(inUse, provider.NewInUseError(s.h.name, "network "+n.Name, "used by "+strings.Join(users, ", "), "remove that machine, or disconnect it from the network (virsh edit)"))
+			continue
+		}
+		if err == nil {
 			err = n.remove()
 		}
 		if err != nil {
-			return nil, s.h.wrapError("", "remove the network "+n.Name, err, "")
-		}
-		if len(users) > 0 {
-			left = append(left, provider.Remaining{
-				What: "network " + n.Name, Why: "used by " + strings.Join(users, ", "),
-				Fix: "remove that machine, or disconnect it from the network (virsh edit)",
-			})
+			return inUse, s.h.wrapError("", "remove the network "+n.Name, err, "")
 		}
 	}
-	return left, nil
+	return inUse, nil
 }
 
-func (s *session) cleanPool(c provider.Cluster) ([]provider.Remaining, error) {
+func (s *session) cleanPool(c provider.Cluster, last bool) error {
 	p, err := s.findPool()
 	if err != nil || p == nil {
-		return nil, err
+		return err
 	}
 	if err := p.refresh(); err != nil {
-		return nil, err
+		return err
 	}
-	left, err := p.cleanImages(c)
-	if err != nil {
-		return nil, err
-	}
-	return left, p.removeIfEmpty()
+	return errors.Join(p.cleanImages(c, last), p.removeIfEmpty())
 }
 
-// cleanImages removes the images that no machine of this cluster, no volume and no other cluster needs. It returns the
-// images of this cluster that it keeps because a volume is based on them.
-func (p *pool) cleanImages(c provider.Cluster) ([]provider.Remaining, error) {
+// cleanImages removes the images that no machine of this cluster, no volume and no other cluster needs. If last is set, an image of this
+// cluster that it keeps because a volume is based on it is an error.
+func (p *pool) cleanImages(c provider.Cluster, last bool) error {
 	volumes, err := p.p.ListAllStorageVolumes(0)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	images := map[string][]string{} // hash of an image → its volumes, such as disk and ok
 	basedOn := map[string]string{}  // name of a backing file → a volume that is based on the file
@@ -139,9 +133,9 @@ func (p *pool) cleanImages(c provider.Cluster) ([]provider.Remaining, error) {
 	}
 	domains, err := p.listDomains()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var left []provider.Remaining
+	var inUse error
 	for _, hash := range slices.Sorted(maps.Keys(images)) {
 		if slices.ContainsFunc(domains, func(d *domain) bool { return d.IsMachineOf(c) && d.Mark.Image == hash }) {
 			continue
@@ -150,8 +144,8 @@ func (p *pool) cleanImages(c provider.Cluster) ([]provider.Remaining, error) {
 		marked := slices.Contains(have, word)
 		needed := slices.ContainsFunc(have, func(what string) bool { return what != word && strings.HasPrefix(what, "for-") })
 		if user != "" && !needed {
-			if marked { // keep the volume that marks the image as used by the cluster, so that the next Clean finds the image again
-				left = append(left, provider.Remaining{What: "image " + hash, Why: "volume " + user + " was made from it", Fix: "remove that volume"})
+			if marked && last { // keep the volume that marks the image as used by the cluster, so that the next Clean finds the image again
+				inUse = errors.Join(inUse, provider.NewInUseError(p.h.name, "image "+hash, "volume "+user+" was made from it", "remove that volume"))
 			}
 			continue
 		}
@@ -164,11 +158,11 @@ func (p *pool) cleanImages(c provider.Cluster) ([]provider.Remaining, error) {
 		}
 		for _, what := range unused {
 			if err := p.removeVolume(imageVolumeName(hash, what)); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	return left, nil
+	return inUse
 }
 
 // removeIfEmpty removes the pool if it is empty and nixbench created it. The pool's folder remains: it may be older than the pool.

@@ -155,20 +155,6 @@ func (s *session) sleep(d time.Duration) error {
 	}
 }
 
-// acquireSlot waits for a free slot in a semaphore, and takes the slot.
-func (s *session) acquireSlot(places chan struct{}) error {
-	for {
-		select {
-		case places <- struct{}{}:
-			return nil
-		case <-s.ctx.Done():
-			return s.ctx.Err()
-		case <-time.After(time.Second):
-			s.reportProgress() // waiting counts as progress, because the operations that hold the slots have timeouts of their own
-		}
-	}
-}
-
 // inOrder calls the functions one after the other, until one of them fails, and returns the error of that function.
 func inOrder(steps ...func() error) error {
 	for _, step := range steps {

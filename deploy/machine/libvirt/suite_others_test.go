@@ -2,7 +2,6 @@ package libvirt
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
@@ -116,10 +115,7 @@ func testGuestOnNetwork(b *suite) {
 	b.host.AddGuest("guest", b.net.Name)
 	b.remove("n1")
 	for range 2 {
-		left := b.clean()
-		if len(left) != 1 || !strings.Contains(left[0], "network "+b.net.Name) || !strings.Contains(left[0], "guest") {
-			b.Errorf("left: %q", left)
-		}
+		b.wantInUse("network "+b.net.Name, "guest")
 		if n := b.survey().Network; n == nil || !n.Ours || !n.Active {
 			b.Errorf("the network is now %+v", n)
 		}
@@ -149,10 +145,7 @@ func testCopiedMachine(b *suite) {
 	b.remove("n1")
 	b.wantState("n1", "")
 	b.host.RemoveDomain("aa-copy")
-	left := b.clean()
-	if len(left) == 0 || !strings.Contains(left[0], "zz-copy") {
-		b.Errorf("left: %q", left)
-	}
+	b.wantInUse("zz-copy")
 	b.host.RemoveDomain("zz-copy")
 	b.cleanAll()
 	b.wantUnchanged(before)

@@ -35,9 +35,6 @@ type Lacks struct {
 // Host is a provider, with functions that observe and change its hypervisor without the provider.
 type Host interface {
 	provider.Provider
-	provider.Checker
-	provider.Cleaner
-	provider.Power
 
 	// Objects describes all objects on the hypervisor, sorted: domains, networks, volumes, files.
 	Objects() []string
@@ -165,28 +162,27 @@ func (b *suite) remove(node string) {
 	b.must("Remove "+node, func(ctx context.Context) error { return b.host.Remove(ctx, b.cluster, node) })
 }
 
-// clean calls Clean for a cluster that has machines of these nodes, and describes the objects that remain.
-func (b *suite) clean(nodes ...string) []string {
+// tryClean calls Clean for a cluster that has no machines.
+func (b *suite) tryClean() error {
 	b.Helper()
-	var out []string
-	b.must("Clean", func(ctx context.Context) error {
-		left, err := b.host.Clean(ctx, b.cluster, nodes)
-		for _, l := range left {
-			if l.Fix == "" {
-				b.Errorf("%s: it has no fix", l.What)
-			}
-			out = append(out, l.What+": "+l.Why)
-		}
-		return err
-	})
-	return out
+	return b.try(func(ctx context.Context) error { return b.host.Clean(ctx, b.cluster, true) })
+}
+
+// wantInUse calls Clean for a cluster that has no machines. The error must say that an object is in use, and contain the texts.
+func (b *suite) wantInUse(texts ...string) {
+	b.Helper()
+	err := b.tryClean()
+	b.wantRefused(err, provider.ErrInUse)
+	for _, text := range texts {
+		b.wantError(err, text)
+	}
 }
 
 // cleanAll calls Clean for a cluster without machines, and fails the test if an object remains.
 func (b *suite) cleanAll() {
 	b.Helper()
-	if left := b.clean(); len(left) > 0 {
-		b.Errorf("left: %q", left)
+	if err := b.tryClean(); err != nil {
+		b.Error(err)
 	}
 }
 

@@ -2,7 +2,7 @@
 // observed state of one machine, network and hypervisor, and the interface of a provider.
 //
 // A [Spec] is the desired state of one machine, an [Actual] its observed state. A [Provider] observes and changes one
-// hypervisor; optional interfaces, such as [Console] and [Power], contain operations that not every provider supports.
+// hypervisor.
 // The real provider is the package libvirt, which only the command imports. The package fake is a simulated provider for the tests of
 // other packages. The contract suite that both pass is in the tests of the package libvirt (suite_test.go).
 //

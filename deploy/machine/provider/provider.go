@@ -14,6 +14,10 @@ import (
 // interrupted may be called again, and completes the operation. Methods return with an error
 // when their context ends. They may be called concurrently for different nodes.
 type Provider interface {
+	Console
+	Power
+	Checker
+	io.Closer // closes the connection to the hypervisor
 	// Survey returns the observed state of the hypervisor. It changes nothing.
 	Survey(ctx context.Context, c Cluster, net Network) (Inventory, error)
 	// Prepare creates the network with its reservations and uploads the images. It removes reservations of
@@ -26,15 +30,15 @@ type Provider interface {
 	// Remove stops the machine and removes its domain, disks and identity. Its reservation remains until the next Prepare, or until
 	// the network is removed. A missing machine is no error.
 	Remove(ctx context.Context, c Cluster, node string) error
-}
-
-// Discoverer is implemented by providers that can discover a machine's addresses, from the network's leases
-// or from the guest agent. Addresses returns an empty list and no error while no address is known.
-type Discoverer interface {
+	// Addresses returns the addresses of a machine, from the network's leases or from the guest agent. It returns an empty list and no
+	// error while no address is known.
 	Addresses(ctx context.Context, c Cluster, node string) ([]netip.Addr, error)
+	// Clean removes the unused images of this cluster. If last is set, because no machine of the cluster is left on any hypervisor, it also
+	// removes the networks, and a network or an image that is in use is an error, ErrInUse.
+	Clean(ctx context.Context, c Cluster, last bool) error
 }
 
-// Console is implemented by providers whose machines have a console.
+// Console is the part of a provider that reads and connects the consoles of machines.
 type Console interface {
 	// ConsoleTail returns the end of the console log, at most about max bytes.
 	ConsoleTail(ctx context.Context, c Cluster, node string, max int) (string, error)
@@ -44,7 +48,7 @@ type Console interface {
 	AttachConsole(ctx context.Context, c Cluster, node string, in <-chan []byte, out io.Writer) error
 }
 
-// Power is implemented by providers that can observe, shut down and start existing machines without changing them otherwise.
+// Power is the part of a provider that observes, shuts down and starts existing machines without changing them otherwise.
 type Power interface {
 	// States returns the states of the machines of nodes. Machines that do not exist are left out. A call is so cheap that it can be
 	// repeated each second, also during a measurement.
@@ -58,21 +62,7 @@ type Power interface {
 	Start(ctx context.Context, c Cluster, node string) error
 }
 
-// Cleaner is implemented by providers that create networks and images for a cluster. Clean removes the unused networks
-// and images of this cluster, and returns the networks and images that are still in use. nodes are the nodes of the
-// cluster that have a machine on any hypervisor: while there are some, Clean may keep an unused network.
-type Cleaner interface {
-	Clean(ctx context.Context, c Cluster, nodes []string) ([]Remaining, error)
-}
-
-// Remaining is an object of a cluster that Clean did not remove.
-type Remaining struct {
-	What string // `network demo`
-	Why  string // `machine other is on it`
-	Fix  string // what the user has to do before Clean can remove the object
-}
-
-// Checker is implemented by providers that can find problems before anything is created.
+// Checker is the part of a provider that finds problems before anything is created.
 type Checker interface {
 	// Check validates the spec of a machine. The image in the spec needs no hash. If the image has no file, Check does
 	// not check the image.
@@ -135,6 +125,14 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Hint returns how to fix the problem. This text is shown below the message.
 func (e *Error) Hint() string { return e.Fix }
+
+// NewInUseError returns the error for an object of a cluster that Clean cannot remove. fix says what the user has to do first.
+func NewInUseError(hypervisor, what, why, fix string) error {
+	return &Error{
+		Hypervisor: hypervisor, Op: "remove " + what, Err: fmt.Errorf("%w: %s", ErrInUse, why),
+		Fix: fix + ", then run nixbench destroy again; nixbench apply would use the remaining objects",
+	}
+}
 
 // Causes of an [Error], for errors.Is.
 var (
