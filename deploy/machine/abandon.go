@@ -22,11 +22,7 @@ func (m *Manager) PlanAbandon(recorded *state.State, hypervisor string) *Destroy
 			d.WholeCluster = false
 			continue
 		}
-		machine := Removal{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its host key is removed from the record"}
-		if s.Address.IsValid() {
-			machine.note = "its address " + s.Address.String() + " and its host key are removed from the record"
-		}
-		d.Removals = append(d.Removals, machine)
+		d.Removals = append(d.Removals, Removal{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its address and its host key are removed from the record"})
 	}
 	sortByNode(d.Removals)
 	if len(d.Removals) > 0 {

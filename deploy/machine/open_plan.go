@@ -119,20 +119,15 @@ func allHypervisors(hive *nixeval.Hive, recorded *state.State, desired bool) map
 	return out
 }
 
-// findImagesToCompare returns the keys of the images of those selected nodes that have a machine. The plan compares
-// each image with the image that the machine was created from, and recreates the machine if they differ.
+// findImagesToCompare returns the keys of the images of the selected nodes. The plan compares each image with the image that the machine was
+// created from, and recreates the machine if they differ.
 func findImagesToCompare(all []changes.Desired, inventories map[string]provider.Inventory, o changes.Options) []image.Key {
-	roles := map[string]string{}
-	for _, w := range all {
-		if o.Selected == nil || o.Selected(w.Node) {
-			roles[w.Node] = w.Role
-		}
-	}
 	var out []image.Key
-	for _, name := range slices.Sorted(maps.Keys(inventories)) {
-		for _, f := range inventories[name].Machines {
-			key := image.Key{Role: roles[f.Node], Kind: inventories[name].Kind}
-			if key.Role != "" && !slices.Contains(out, key) {
+	for _, w := range all {
+		for _, name := range slices.Sorted(maps.Keys(inventories)) {
+			key := image.Key{Role: w.Role, Kind: inventories[name].Kind}
+			exists := slices.ContainsFunc(inventories[name].Machines, func(f provider.Actual) bool { return f.Node == w.Node })
+			if exists && (o.Selected == nil || o.Selected(w.Node)) && !slices.Contains(out, key) {
 				out = append(out, key)
 			}
 		}
@@ -174,28 +169,28 @@ func validateUnchanged(plan *OpenPlan, recorded *state.State) error {
 // preflight checks, before any machine is created, that the images in the hive exist and that the hypervisors can run
 // the planned machines. If several machines have the same error, it reports the error once.
 func preflight(ctx context.Context, plan *OpenPlan, loader image.Loader) error {
-	type group struct{ role, hypervisor string }
-	images := map[group]provider.Image{}
-	failed := map[string]bool{} // by role
 	reported := map[string]bool{}
 	var errs []error
-	for _, c := range plan.Changes {
-		if c.Action == changes.Remove || c.Action == changes.Keep || failed[c.Role] {
-			continue
-		}
-		var disk provider.Image // the image is checked once for each role on a hypervisor
-		if _, checked := images[group{c.Role, c.Hypervisor}]; c.NeedsImage() && !checked {
-			var err error
-			if disk, err = loader.Find(c.Role); err != nil {
-				failed[c.Role], errs = true, append(errs, err)
-				continue
-			}
-			images[group{c.Role, c.Hypervisor}] = disk
-		}
-		err := plan.hosts[c.Hypervisor].Check(ctx, plan.Cluster, plan.Network, c.Spec(disk, provider.Identity{}))
+	report := func(err error) {
 		if err != nil && !reported[err.Error()] {
 			reported[err.Error()] = true
-			errs = append(errs, wrapHypervisorError(err, c.Hypervisor, "check "+c.Node))
+			errs = append(errs, err)
+		}
+	}
+	for _, c := range plan.Changes {
+		if c.Action == changes.Remove || c.Action == changes.Keep {
+			continue
+		}
+		var disk provider.Image
+		if c.NeedsImage() {
+			var err error
+			if disk, err = loader.Find(c.Role); err != nil {
+				report(err)
+				continue
+			}
+		}
+		if err := plan.hosts[c.Hypervisor].Check(ctx, plan.Cluster, plan.Network, c.Spec(disk, provider.Identity{})); err != nil {
+			report(wrapHypervisorError(err, c.Hypervisor, "check "+c.Node))
 		}
 	}
 	return errors.Join(errs...)

@@ -36,19 +36,13 @@ func (m *Task) discoverAddress(ctx context.Context, wasReady bool) error {
 			return wrapHypervisorError(err, m.Change.Hypervisor, "find the address of "+m.Change.Node)
 		}
 		if err := sleep(ctx, time.Second); err != nil {
-			err = fmt.Errorf("the hypervisor reports no address for it on network %s: %w", m.plan.Network.Name, err)
-			return &provider.Error{Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address", Err: err, Fix: m.describeAddressFix()}
+			return &provider.Error{
+				Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address",
+				Err: fmt.Errorf("the hypervisor reports no address for it on network %s: %w", m.plan.Network.Name, err),
+				Fix: "check that its system requests an address by DHCP; on a bridge, a virtual machine needs a guest agent (services.qemuGuest.enable = true)",
+			}
 		}
 	}
-}
-
-// describeAddressFix returns what the user can do if the hypervisor reports no address of the machine.
-func (m *Task) describeAddressFix() string {
-	if m.plan.Network.Mode != provider.Bridge {
-		return ""
-	}
-	return "check that its system requests an address by DHCP on bridge " + m.plan.Network.Bridge +
-		"; a virtual machine with a guest agent reports its address (services.qemuGuest.enable = true); the address of others is discovered from their traffic with the hypervisor or with this machine"
 }
 
 // preferredAddress returns the first IPv4 address that other hosts can reach, or else the first IPv6 address. It

@@ -74,13 +74,9 @@ func newNoCapacityError(w Desired, left int, order []string, capacities map[stri
 	if left > 1 {
 		more = fmt.Sprintf(" and %d more", left-1)
 	}
-	which, another := "", "another entry in cluster.hypervisors"
-	if len(w.On) > 0 {
-		which, another = fmt.Sprintf(" of roles.%s.hypervisors", w.Role), fmt.Sprintf("more in roles.%s.hypervisors", w.Role)
-	}
 	return &PlanError{
-		Text: fmt.Sprintf("%s%s: no hypervisor%s has %s of memory left: %s", w.Node, more, which, provider.SizeText(w.Memory), strings.Join(have, ", ")),
-		Fix:  fmt.Sprintf("choose a smaller roles.%[1]s.memory or roles.%[1]s.count, or %[2]s", w.Role, another),
+		Text: fmt.Sprintf("%s%s: no hypervisor has %s of memory left: %s", w.Node, more, provider.SizeText(w.Memory), strings.Join(have, ", ")),
+		Fix:  fmt.Sprintf("choose a smaller roles.%[1]s.memory or roles.%[1]s.count, or more hypervisors for the role", w.Role),
 	}
 }
 

@@ -306,7 +306,7 @@ func TestMakeRefuses(t *testing.T) {
 		},
 		{
 			name: "no memory where it is pinned to", desired: on(desired("w", 1), "a"), inventories: map[string]provider.Inventory{"a": {FreeMemory: gib / 2}, "b": {FreeMemory: gib}},
-			want: "w-1: no hypervisor of roles.w.hypervisors has 1 GiB of memory left: a has 512 MiB",
+			want: "w-1: no hypervisor has 1 GiB of memory left: a has 512 MiB",
 		},
 		{
 			name: "pinned to an unknown hypervisor", desired: on(desired("w", 1), "c"), inventories: map[string]provider.Inventory{"a": {FreeMemory: gib}, "b": {FreeMemory: gib}},

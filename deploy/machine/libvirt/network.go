@@ -79,14 +79,17 @@ func (s *session) prepareNetwork(c provider.Cluster, want provider.Network, rese
 	case want.Mode == provider.Existing:
 		return nil
 	case there != nil && !there.BelongsTo(c):
-		err := provider.ErrForeign
-		if there.Mark != nil {
-			err = fmt.Errorf("%w: it belongs to cluster %s (%s)", err, there.Mark.Cluster, there.Mark.ID)
-		}
-		return s.h.wrapError("", op, err, `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"`)
+		return s.h.wrapError("", op, provider.ErrForeign, `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"`)
 	case there == nil || !there.hasSettings(want):
 		if there != nil {
-			if err := there.removeUnused(want); err != nil {
+			users, err := there.listUsers()
+			if err == nil && len(users) > 0 {
+				err = s.h.wrapError("", op, fmt.Errorf("it has other settings, and cannot be changed, because these machines use it: %s", strings.Join(users, ", ")), "destroy the machines first, or leave the network as it was")
+			}
+			if err == nil {
+				err = there.remove()
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -176,21 +179,6 @@ func (n *network) updateReservations(want []provider.Reservation) error {
 		}
 	}
 	return nil
-}
-
-// removeUnused removes a network of the cluster so that the caller can create it again with the settings in want. It
-// returns an error if machines use the network.
-func (n *network) removeUnused(want provider.Network) error {
-	users, err := n.listUsers()
-	if err == nil && len(users) > 0 {
-		err = n.h.wrapError("", "change the network "+n.Name,
-			fmt.Errorf("it is %s %v and must become %s %s, but these machines use it: %s", n.Mode, n.CIDRs, want.Mode, want.CIDR, strings.Join(users, ", ")),
-			"destroy the machines first, or leave the network as it was")
-	}
-	if err != nil {
-		return err
-	}
-	return n.remove()
 }
 
 func (n *network) remove() error {

@@ -118,17 +118,6 @@ type poolContents struct {
 
 func (s *session) readPool() (poolContents, error) {
 	all := poolContents{machines: map[string]map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
-	add := func(name string) {
-		if m := machineVolumePattern.FindStringSubmatch(name); m != nil && s.host.usesVolumeSuffix(m[3]) {
-			if all.machines[m[1]] == nil {
-				all.machines[m[1]] = map[string]bool{}
-			}
-			all.machines[m[1]][m[2]] = true
-		}
-		if m := imageVolumePattern.FindStringSubmatch(name); m != nil && m[2] == "ok" {
-			all.images[m[1]] = true
-		}
-	}
 	p, err := s.findPool()
 	if err != nil || p == nil {
 		return all, err
@@ -140,9 +129,17 @@ func (s *session) readPool() (poolContents, error) {
 	if err != nil {
 		return all, err
 	}
-	for _, n := range names {
-		add(n)
-		all.names[n] = true
+	for _, name := range names {
+		all.names[name] = true
+		if m := machineVolumePattern.FindStringSubmatch(name); m != nil && s.host.usesVolumeSuffix(m[3]) {
+			if all.machines[m[1]] == nil {
+				all.machines[m[1]] = map[string]bool{}
+			}
+			all.machines[m[1]][m[2]] = true
+		}
+		if m := imageVolumePattern.FindStringSubmatch(name); m != nil && m[2] == "ok" {
+			all.images[m[1]] = true
+		}
 	}
 	all.available, err = p.readFreeBytes()
 	all.active = err == nil
