@@ -53,6 +53,7 @@ prepare() {
   quietly lab "$top/e2e/lab/lab" install
 
   say "2. Building nixbench"
-  (cd "$top" && go build -buildvcs=auto -o "$state/bin/nixbench" ./cmd/nixbench) # with the revision
+  # Go itself records no revision in a worktree of git.
+  (cd "$top" && go build -ldflags "-X main.version=$(git describe --always --tags --dirty 2> /dev/null || true)" -o "$state/bin/nixbench" ./cmd/nixbench)
   "$state/bin/nixbench" version
 }

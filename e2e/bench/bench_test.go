@@ -101,6 +101,7 @@ func TestSweep(t *testing.T) {
 	if out := c.Run("bench", "plan"); !strings.Contains(out, "3 cells in 2 configurations, 1 block, 3 trials") {
 		t.Error("bench plan does not describe the sweep")
 	}
+	c.check()
 	c.killInTrial(1)
 	frozen := c.show().Get("sweep.configurations")
 	if c.listMachines() == "" {
@@ -160,6 +161,21 @@ func TestSweep(t *testing.T) {
 	c.checkAttempts(c.show(filepath.Join(c.Dir, "sweep-replay")), 3, 20)
 	if out := c.Run("bench", "compare", "last", "./sweep-replay"); !strings.Contains(out, "the sweeps are equal") {
 		t.Error("compare finds a difference between a sweep and its repetition")
+	}
+}
+
+// check tries a benchmark of the command line. Its trial has a result, which other programs of this computer may disturb, and nothing remains.
+func (c *cluster) check() {
+	c.Helper()
+	code, stdout, stderr := c.Try("bench", "check", "--json", "--vary", "roles.compute.count=1", "--workload", "null")
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	checked := gjson.Parse(lines[len(lines)-1]).Get("result")
+	cell := checked.Get("cells.0")
+	if code != 0 && code != 9 || checked.Get("cells.#").Int() != 1 || cell.Get("state").String() == "failed" || cell.Get("seconds").Float() <= 0 || checked.Get("duration.seconds").Float() <= 0 {
+		c.Errorf("bench check ends with %d: %s\n%s", code, stdout, stderr)
+	}
+	if sweeps := c.Run("bench", "list"); !strings.Contains(sweeps, "there are no sweeps yet") || c.listMachines() != "" {
+		c.Errorf("bench check leaves the machines %q, and these sweeps: %s", c.listMachines(), sweeps)
 	}
 }
 
