@@ -23,7 +23,7 @@ var errTimeLimit = errors.New("the time limit of the workload has passed")
 func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.Job, limit time.Duration, ready func() error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	phase := a.enter("prepare")
+	name, leave := "prepare", a.enter("prepare")
 	timer := time.AfterFunc(prepareLimit, func() { cancel(fmt.Errorf("the player's setup took longer than %v", prepareLimit)) })
 	defer func() { timer.Stop() }()
 	var notReady error
@@ -33,15 +33,15 @@ func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.J
 			return time.Now()
 		}
 		timer.Stop()
-		phase.addDuration()
-		phase = a.enter("play")
+		leave()
+		name, leave = "play", a.enter("play")
 		a.start = time.Now()
 		timer = time.AfterFunc(limit, func() { cancel(errTimeLimit) })
 		return a.start
 	})
 	err := p.Play(ctx, jobs, begin, func(e player.Event) { a.events = append(a.events, e) })
 	a.ended = time.Now()
-	phase.addDuration()
+	leave()
 	switch {
 	case notReady != nil:
 		err = notReady
@@ -54,28 +54,19 @@ func (a *attempt) submit(ctx context.Context, p player.Player, jobs []workload.J
 		err = errors.New("the player has not begun the workload")
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", phase.name, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }
 
-// phaseTimer measures how long a phase of an attempt takes.
-type phaseTimer struct {
-	a     *attempt
-	name  string
-	began time.Time
-}
-
-// enter begins the phase with this name. The caller must call leave of the result when the phase ends.
-func (a *attempt) enter(name string) phaseTimer {
+// enter begins the phase with this name. The caller must call leave when the phase ends, which adds its duration to the attempt.
+func (a *attempt) enter(name string) (leave func()) {
 	if a.Step != nil {
 		a.Step(a.trial, name)
 	}
-	return phaseTimer{a, name, time.Now()}
+	began := time.Now()
+	return func() { a.Phases[name] += time.Since(began).Seconds() }
 }
-
-// addDuration adds to the attempt how long the phase took.
-func (t phaseTimer) addDuration() { t.a.Phases[t.name] += time.Since(t.began).Seconds() }
 
 // doubt changes a valid attempt to suspect, and adds the reasons. It does nothing without reasons.
 func (a *attempt) doubt(reasons ...string) {

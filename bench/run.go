@@ -139,9 +139,9 @@ type attempt struct {
 
 // phase calls f, and records how long f took as the time of the phase with this name.
 func (a *attempt) phase(name string, f func() error) error {
-	timer := a.enter(name)
+	leave := a.enter(name)
 	err := f()
-	timer.addDuration()
+	leave()
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -563,7 +563,7 @@ func TestCopySource(t *testing.T) {
 	}
 	to := t.TempDir()
 	s, err := CopySource(t.Context(), from, to, false)
-	if err != nil || s.Folder != "." || s.Git {
+	if err != nil || s.Folder != "." {
 		t.Fatal(s, err)
 	}
 	if _, err := os.Stat(filepath.Join(to, ".nixbench")); err == nil {

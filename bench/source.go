@@ -25,7 +25,6 @@ const maxSource = 256 << 20
 type Source struct {
 	Folder    string   // the hive's folder in the copy
 	Hash      string   // hash of all files of the copy
-	Git       bool     // the folder that was copied is in a git repository
 	Untracked []string // files in the copy that git does not track
 }
 
@@ -64,7 +63,7 @@ func listSource(ctx context.Context, from string, onlyTracked bool) (root string
 		files, err = listFolder(from)
 		return from, files, s, err
 	}
-	root, s.Git = strings.TrimSuffix(string(top), "\n"), true
+	root = strings.TrimSuffix(string(top), "\n")
 	if files, err = gitFiles(ctx, root, "--cached"); err == nil && !onlyTracked {
 		s.Untracked, err = gitFiles(ctx, root, "--others", "--exclude-standard")
 	}

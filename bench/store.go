@@ -15,21 +15,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// Store is the folder of a sweep:
-//
-//	sweep.json              everything that is frozen; it is written last, so a sweep without it does not exist
-//	source/                 a copy of the hive
-//	facts/                  addresses and hashes of keys, from which the systems are built
-//	.nixbench/reservation/  the state of the cluster before its first machine, with its keys
-//	gcroots/                links that keep the systems and their derivations in the Nix store
-//	reference.json          the time of a fixed piece of work on the idle machine, with which the noise of trials is compared
-//	workloads/NAME.jsonl    the jobs
-//	workloads/NAME.program  the program that plays the workload, if it has one
-//	trials/N/A/             attempt A of trial N
-//	trials/N/A/apply.log    what the deployment printed
-//	trials/N/A/events.jsonl what happened to the jobs
-//	trials/N/A/program.log  what the program of the workload printed to stderr
-//	trials/N/A/result.json  the result; an attempt without it was interrupted, and does not count
+// Store is the folder of a sweep. docs/bench.md lists its files. sweep.json is written last, so a sweep without it does not exist, and an
+// attempt of a trial without result.json was interrupted, and does not count.
 type Store struct {
 	Folder string
 	Sweep  Sweep

@@ -19,9 +19,6 @@ type Canary struct {
 	Spin time.Duration `json:"spin"` // the shortest of several wall times of the fixed computation
 }
 
-// RunCanary does the fixed work and measures its time.
-func RunCanary(ctx context.Context) (Canary, error) { return spin(ctx, spinRuns) }
-
 // MeasureReference measures the canary on a computer that has no load yet.
 func MeasureReference(ctx context.Context) (Canary, error) { return spin(ctx, referenceRuns) }
 

@@ -9,15 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// warning is the log level of the kernel's warnings. More serious messages have lower levels.
-const warning = 4
-
-// maxRecords is the maximum number of log records that one call of read reads. Without it, a kernel that writes messages all the time
-// would stop the samples.
-const maxRecords = 10_000
-
-// maxAlerts is the maximum number of alerts whose texts are kept.
-const maxAlerts = 5
+const (
+	warning    = 4      // the log level of the kernel's warnings; more serious messages have lower levels
+	maxRecords = 10_000 // that one call of read reads: a kernel that writes messages all the time would stop the samples
+	maxAlerts  = 5      // whose texts are kept
+)
 
 // alertRE matches kernel messages about problems that slow programs down or end them: no memory, tasks that hang, hardware failures, and
 // processors that are too hot.

@@ -10,17 +10,14 @@ import (
 	"time"
 )
 
-// States of a machine that are read from the processes on this computer. A hypervisor reports further states.
+const statesTimeout = 10 * time.Second // for a request for the states of machines
+
+// States of a machine. A hypervisor reports further states. All but running are a [Disturbance].
 const (
+	running = "running"
 	stopped = "stopped"
 	ended   = "off"
 )
-
-// running is the only state of a machine that is not a [Disturbance].
-const running = "running"
-
-// statesTimeout limits a request for the states of machines.
-const statesTimeout = 10 * time.Second
 
 // Disturbance says that a machine of the benchmark did not run at some time during a trial.
 type Disturbance struct {

@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// topPrograms is the number of foreign programs in a report.
-const topPrograms = 3
-
-// canaryTime is the time limit of the canary (a fixed piece of work) after a trial. This canary runs also if the trial's context has ended.
-const canaryTime = 30 * time.Second
+const (
+	topPrograms = 3                // number of foreign programs in a report
+	canaryTime  = 30 * time.Second // time limit of the canary after a trial, which runs also if the trial's context has ended
+)
 
 // Options are the options of a monitor.
 type Options struct {
@@ -78,7 +77,7 @@ func Start(ctx context.Context, o Options) (*Monitor, error) {
 }
 
 func (m *Monitor) canary(ctx context.Context) *Canary {
-	c, err := RunCanary(ctx)
+	c, err := spin(ctx, spinRuns)
 	if err != nil {
 		m.notes = append(m.notes, err.Error())
 		return nil

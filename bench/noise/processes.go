@@ -10,23 +10,16 @@ import (
 	"strings"
 )
 
-// kernelThread is the flag of kernel threads in /proc/PID/stat. A kernel thread does not count as foreign: it also works for the benchmark.
-const kernelThread = 0x00200000
-
-// maxDepth is the maximum number of ancestors of a process that are examined.
-const maxDepth = 64
+const (
+	kernelThread = 0x00200000 // the flag of kernel threads in /proc/PID/stat, which are not foreign: they also work for the benchmark
+	maxDepth     = 64         // the maximum number of ancestors of a process that are examined
+)
 
 // Program is a program outside of the benchmark that used processors.
 type Program struct {
 	Name    string  `json:"name"`
 	PID     int     `json:"pid"`     // the process of the program that used the most processor time
 	Seconds float64 `json:"seconds"` // processor time of the visible processes of the program
-}
-
-// foreignProgram is a program outside of the benchmark, while its processes are added up.
-type foreignProgram struct {
-	Program
-	most float64 // processor time of the process PID
 }
 
 // processes compares the processor time of the benchmark with that of the whole computer. All times are in ticks. What neither the
@@ -36,7 +29,7 @@ type foreignProgram struct {
 // So the sum of both counters of all processes of the benchmark contains the time of ended processes.
 type processes struct {
 	byID                map[int]*process
-	ended               map[string]foreignProgram // by name: the foreign processes that have ended since the first sample
+	ended               []*process // that have ended since the first sample
 	round               int
 	busy, own, kernel   float64 // at the last sample: time of all processors outside of interrupts, of the benchmark, and of kernel threads
 	usedOwn, usedKernel float64 // since the first sample
@@ -69,7 +62,7 @@ func (ps *processes) update(s *Sampler, busy float64) bool {
 		return false
 	}
 	if ps.byID == nil {
-		ps.byID, ps.ended, ps.began = map[int]*process{}, map[string]foreignProgram{}, busy
+		ps.byID, ps.ended, ps.began = map[int]*process{}, nil, busy
 	}
 	ps.round++
 	for _, name := range names {
@@ -84,7 +77,7 @@ func (ps *processes) update(s *Sampler, busy float64) bool {
 	for id, p := range ps.byID {
 		switch {
 		case p.round != ps.round:
-			p.addForeign(ps.ended)
+			ps.ended = append(ps.ended, p)
 			delete(ps.byID, id)
 		case p.own:
 			own += p.total
@@ -161,29 +154,21 @@ func (s *Sampler) isMachine(pid int) bool {
 	return false
 }
 
-// addForeign adds the processor time of a process since the first sample to that of its program, unless the process belongs to the
-// benchmark or to the kernel.
-func (p *process) addForeign(programs map[string]foreignProgram) {
-	if used := (p.used - p.began) / ticks; !p.own && !p.kernel && used > 0 {
+// top returns at most n foreign programs, ordered by processor time, the largest first.
+func (ps *processes) top(n int) []Program {
+	programs, most := map[string]Program{}, map[string]float64{}
+	for _, p := range slices.Concat(ps.ended, slices.Collect(maps.Values(ps.byID))) {
+		used := (p.used - p.began) / ticks
+		if p.own || p.kernel || used <= 0 {
+			continue
+		}
 		of := programs[p.name]
-		if of.Name = p.name; used > of.most {
-			of.PID, of.most = p.id, used
+		if of.Name = p.name; used > most[p.name] {
+			of.PID, most[p.name] = p.id, used
 		}
 		of.Seconds += used
 		programs[p.name] = of
 	}
-}
-
-// top returns at most n foreign programs, ordered by processor time, the largest first.
-func (ps *processes) top(n int) []Program {
-	programs := maps.Clone(ps.ended)
-	for _, p := range ps.byID {
-		p.addForeign(programs)
-	}
-	var out []Program
-	for _, p := range programs {
-		out = append(out, p.Program)
-	}
-	slices.SortFunc(out, func(a, b Program) int { return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(a.Name, b.Name)) })
+	out := slices.SortedFunc(maps.Values(programs), func(a, b Program) int { return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(a.Name, b.Name)) })
 	return out[:min(n, len(out))]
 }

@@ -1,10 +1,6 @@
 // Package noise observes the computer on which the machines of a benchmark run. It decides, by limits that are declared before a trial,
 // whether something other than the benchmark used this computer during the trial.
 //
-//	m, err := noise.Start(ctx, noise.Options{Source: noise.Source{Machines: machines}})
-//	// the trial
-//	verdict := thresholds.Judge(m.Stop())
-//
 // A value that the computer does not have, such as the processor frequency in a virtual machine, is left out, and not 0. On
 // systems other than Linux, only the canary is measured.
 package noise
@@ -19,11 +15,10 @@ import (
 	"time"
 )
 
-// ticks is the number of units per second of the processor times in /proc. Linux fixes this number for programs.
-const ticks = 100
-
-// maxFrequencies is the maximum number of processors whose frequency is read. It is small because each read can interrupt the processor.
-const maxFrequencies = 16
+const (
+	ticks          = 100 // units per second of the processor times in /proc, which Linux fixes for programs
+	maxFrequencies = 16  // maximum number of processors whose frequency is read, because each read can interrupt the processor
+)
 
 // Source is the computer that is observed, and the processes on it that belong to the benchmark. This process and its descendants also
 // belong to the benchmark.
@@ -91,10 +86,10 @@ func (s *Sampler) Sample() Sample {
 		}
 	}
 	vmstat := s.read("proc/vmstat")
-	in, okIn := lineOf(vmstat, "pswpin ")
-	pages, okOut := lineOf(vmstat, "pswpout ")
-	if okIn && okOut {
-		out.SwapPages = sum(number(in, 1), number(pages, 1))
+	in, _ := lineOf(vmstat, "pswpin ")
+	pages, _ := lineOf(vmstat, "pswpout ")
+	if a, b := number(in, 1), number(pages, 1); a != nil && b != nil {
+		out.SwapPages = new(*a + *b)
 	}
 	for _, files := range s.frequency {
 		current, most := number(string(s.read(files[0])), 1), number(string(s.read(files[1])), 1)
@@ -157,15 +152,4 @@ func number(text string, unit float64) *float64 {
 		return nil
 	}
 	return new(v / unit)
-}
-
-// sum adds two numbers. A nil number is unknown and not added. sum returns nil if both are nil.
-func sum(a, b *float64) *float64 {
-	switch {
-	case a == nil:
-		return b
-	case b == nil:
-		return a
-	}
-	return new(*a + *b)
 }

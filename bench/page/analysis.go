@@ -208,9 +208,10 @@ func (a *analysis) compareLevels(f factor, samples []stats.Sample) {
 	}
 }
 
-// name returns the name of a cell, without the factors that have one level: the levels of schedulers and workloads, and the other factors
-// with their levels, such as "slurm null node.count=4". Names of factors are without "roles.".
-func (a analysis) name(cell map[string]string) string {
+// where returns the name of a cell, without the factors that have one level: the levels of schedulers and workloads, and the other factors
+// with their levels, such as "slurm null node.count=4". Names of factors are without "roles.". It
+// is empty if the cell has no factors with several levels.
+func (a analysis) where(cell map[string]string) string {
 	var first, others []string
 	for _, f := range slices.Sorted(maps.Keys(cell)) {
 		switch _, constant := a.same[f]; {
@@ -221,20 +222,15 @@ func (a analysis) name(cell map[string]string) string {
 			others = append(others, nameLevel(f, cell[f]))
 		}
 	}
-	return cmp.Or(strings.Join(append(first, others...), " "), "all")
+	return strings.Join(append(first, others...), " ")
 }
+
+// name returns the name of a cell, or all if the cell has no factors with several levels.
+func (a analysis) name(cell map[string]string) string { return cmp.Or(a.where(cell), "all") }
 
 // nameInWorkload returns the name of a cell without its workload, and without the level of the factor repeat.
 func (a analysis) nameInWorkload(cell map[string]string) string {
 	return a.name(without(cell, bench.WorkloadFactor, bench.RepeatFactor))
-}
-
-// where returns the name of a cell, or an empty text if the cell has no factors with several levels.
-func (a analysis) where(cell map[string]string) string {
-	if name := a.name(cell); name != "all" {
-		return name
-	}
-	return ""
 }
 
 func nameLevel(factor, level string) string {
@@ -264,10 +260,8 @@ func (a analysis) noiseOf(metric string) float64 {
 // describe returns the unit and the description of a metric. Both are empty for a metric that is not in trial.Metrics, such as a
 // metric that a player measures.
 func describe(metric string) trial.Metric {
-	for _, m := range trial.Metrics {
-		if m.Name == metric {
-			return m
-		}
+	if i := slices.IndexFunc(trial.Metrics, func(m trial.Metric) bool { return m.Name == metric }); i >= 0 {
+		return trial.Metrics[i]
 	}
 	return trial.Metric{Name: metric}
 }

@@ -213,34 +213,23 @@ func (a analysis) listProblems(trials []Trial) Table {
 func (a analysis) listFigures(trials []Trial, quiet noise.Thresholds) Table {
 	t := Table{Title: "Noise of the trials", Note: "steal: processor time that the hypervisor of this computer used for other machines. foreign: processor time of other programs. " +
 		"psi: time in which a program waited for a processor. canary: by which fixed work took longer than in the reference."}
+	names, limits := []string{"steal", "foreign", "psi", "canary"}, []float64{quiet.Steal, quiet.ForeignCPU, quiet.PSICPU, quiet.Canary}
 	t.Head = []string{"trial", "block", "cell", "verdict"}
-	for _, f := range noiseFigures {
-		t.Head = append(t.Head, fmt.Sprintf("%s (limit %g %%)", f.name, 100*f.limit(quiet)))
+	for i, name := range names {
+		t.Head = append(t.Head, fmt.Sprintf("%s (limit %g %%)", name, 100*limits[i]))
 	}
 	for _, x := range trials {
 		row := []string{fmt.Sprint(x.Order), fmt.Sprint(x.Block), a.nameTrial(x), x.Verdict}
-		for _, f := range noiseFigures {
+		for _, share := range []*float64{x.Noise.Steal, x.Noise.ForeignCPU, x.Noise.PSICPU, x.Noise.Slowdown()} {
 			text := "–"
-			if v := f.of(x.Noise); v != nil {
-				text = fmt.Sprintf("%.1f %%", 100**v)
+			if share != nil {
+				text = fmt.Sprintf("%.1f %%", 100**share)
 			}
 			row = append(row, text)
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t
-}
-
-// noiseFigures are the figures of noise that the page shows for each trial. All are shares.
-var noiseFigures = []struct {
-	name  string
-	of    func(noise.Report) *float64
-	limit func(noise.Thresholds) float64
-}{
-	{"steal", func(r noise.Report) *float64 { return r.Steal }, func(t noise.Thresholds) float64 { return t.Steal }},
-	{"foreign", func(r noise.Report) *float64 { return r.ForeignCPU }, func(t noise.Thresholds) float64 { return t.ForeignCPU }},
-	{"psi", func(r noise.Report) *float64 { return r.PSICPU }, func(t noise.Thresholds) float64 { return t.PSICPU }},
-	{"canary", noise.Report.Slowdown, func(t noise.Thresholds) float64 { return t.Canary }},
 }
 
 // formatNumber returns a number with three significant digits, and with all digits before the point. An infinite number stands for a trial
@@ -291,9 +280,4 @@ func FormatInterval(i *stats.Interval) string {
 }
 
 // joinReason returns a verdict with its reason, if there is one.
-func joinReason(verdict, reason string) string {
-	if reason == "" {
-		return verdict
-	}
-	return verdict + ": " + reason
-}
+func joinReason(verdict, reason string) string { return strings.TrimSuffix(verdict+": "+reason, ": ") }

@@ -8,15 +8,11 @@ import (
 	"time"
 )
 
-// clockReads is the number of times that [ReadClock] reads a clock. The fastest answer has the smallest error.
-const clockReads = 5
-
-// againTimeout is the time limit of [ReadClockAgain].
-const againTimeout = 5 * time.Second
-
-// maxDrift is how much the offset of a node's clock may change during a workload, in addition to the errors of its readings,
-// before nixbench reports a doubt about the times.
-const maxDrift = time.Millisecond
+const (
+	clockReads   = 5                // times that [ReadClock] reads a clock: the fastest answer has the smallest error
+	againTimeout = 5 * time.Second  // of [ReadClockAgain]
+	maxDrift     = time.Millisecond // change of a clock's offset during a workload, beyond the errors of its readings, that is no doubt
+)
 
 // Clock is a reading of a node's clock, compared with the clock of this machine.
 type Clock struct {

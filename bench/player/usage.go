@@ -2,6 +2,7 @@ package player
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"io"
 	"strconv"
@@ -10,51 +11,13 @@ import (
 	"time"
 )
 
-// usageScript prints a line for each cgroup that contains a process whose name matches one of the patterns in its arguments after the
-// first one. The line contains the pattern, the processor time of the cgroup in microseconds, and its largest memory in bytes. A cgroup also
-// contains the children of the process, such as the programs that start containers, and the times of those that have ended. A scope of
-// systemd counts as a whole, because it may contain a cgroup for each job. The first argument is the folder that contains proc and sys.
-//
-// With version 1 of cgroups, systemd gives the cgroups no counters. Then the script adds up the processes in the cgroup; ended ones
-// count if their parent has waited for them.
-const usageScript = `root=$1
-shift
-seen=
-for d in "$root"/proc/[0-9]*; do
-	read -r name < "$d/comm" || continue
-	for pattern; do
-		case $name in $pattern) ;; *) continue ;; esac
-		while IFS=: read -r number controllers path; do
-			case $controllers in "" | name=systemd) break ;; esac
-		done < "$d/cgroup"
-		case $path in *.scope/*) path=${path%%.scope/*}.scope ;; esac
-		case "$seen " in *" $path "*) break ;; esac
-		seen="$seen $path"
-		folder=$root/sys/fs/cgroup$path
-		used=0 memory=0
-		if read -r key used < "$folder/cpu.stat"; then
-			read -r memory < "$folder/memory.peak" || read -r memory < "$folder/memory.current" || :
-		else
-			for pid in $(find "$root/sys/fs/cgroup/systemd$path" -name cgroup.procs -exec cat {} +); do
-				read -r stat < "$root/proc/$pid/stat" || continue
-				set_stat() { used=$((used + (${12} + ${13} + ${14} + ${15}) * 10000)); }
-				set_stat ${stat##*) }
-				while read -r key kib unit; do
-					[ "$key" != VmHWM: ] || memory=$((memory + kib * 1024))
-				done < "$root/proc/$pid/status"
-			done
-		fi
-		printf '%s|%s|%s\n' "$pattern" "$used" "$memory"
-		break
-	done
-done 2> /dev/null
-`
+//go:embed usage.sh
+var usageScript string
 
-// maxComm is the length to which the kernel cuts the name of a process.
-const maxComm = 15
-
-// usageTimeout is the time limit for reading the usage on all nodes.
-const usageTimeout = 30 * time.Second
+const (
+	maxComm      = 15               // the length to which the kernel cuts the name of a process
+	usageTimeout = 30 * time.Second // for reading the usage on all nodes
+)
 
 // ReadUsage returns the processor time and memory of the cgroups of programs on nodes, by the name of the program. A name may be a pattern
 // of the shell. The values are sums over all nodes; programs that do not run are left out. run runs a command on a node.

@@ -74,18 +74,6 @@ func Compare(x, y []*bench.Store) (Comparison, error) {
 	return c, nil
 }
 
-// compareCells returns the ratios of the main metrics of two cells of a sweep.
-func compareCells(in page.Input, cellA, cellB map[string]string) []Ratio {
-	var out []Ratio
-	x, y := samplesOf(in, cellA), samplesOf(in, cellB)
-	for _, metric := range page.MainMetrics {
-		if c, ok := stats.Ratio(x, y, metric); ok {
-			out = append(out, Ratio{Cell: cellA, Comparison: c})
-		}
-	}
-	return out
-}
-
 // String returns how the sweeps differ, and whether a difference between their results has a single cause.
 func (c Comparison) String() string {
 	var b strings.Builder
@@ -132,25 +120,16 @@ func calibrateWithin(s bench.Sweep, in page.Input) []Ratio {
 	out := []Ratio{}
 	for _, hollow := range in.Cells {
 		for _, machines := range in.Cells {
-			same := withoutSizes(hollow)
-			if isHollow(s, hollow) && !isHollow(s, machines) && maps.Equal(same, withoutSizes(machines)) {
-				out = append(out, calibrate(in, hollow, machines, same)...)
+			same, n := withoutSizes(hollow), countNodes(in, hollow)
+			if !isHollow(s, hollow) || isHollow(s, machines) || !maps.Equal(same, withoutSizes(machines)) || n == 0 || n != countNodes(in, machines) {
+				continue
+			}
+			for _, metric := range page.MainMetrics {
+				if c, ok := stats.Ratio(samplesOf(in, hollow), samplesOf(in, machines), metric); ok {
+					out = append(out, Ratio{Cell: same, Nodes: n, Comparison: c})
+				}
 			}
 		}
-	}
-	return out
-}
-
-// calibrate compares a cell with hollow nodes with a cell with machines, unless their numbers of nodes differ. same has the levels that
-// both cells have.
-func calibrate(in page.Input, hollow, machines, same map[string]string) []Ratio {
-	n := countNodes(in, hollow)
-	if n == 0 || n != countNodes(in, machines) {
-		return nil
-	}
-	out := compareCells(in, hollow, machines)
-	for i := range out {
-		out[i].Cell, out[i].Nodes = same, n
 	}
 	return out
 }

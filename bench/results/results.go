@@ -143,11 +143,10 @@ func orderByTime(trials []page.Trial, attempts []bench.Attempt) {
 	}
 }
 
-// counting returns the samples of the trials whose results count (valid or suspect) and for which selects returns true.
-func counting(trials []page.Trial, selects func(page.Trial) bool) []stats.Sample {
-	var out []stats.Sample
+// counting returns the samples of the trials whose results count (valid or suspect).
+func counting(trials []page.Trial) (out []stats.Sample) {
 	for _, t := range trials {
-		if t.Verdict != bench.Invalid && selects(t) {
+		if t.Verdict != bench.Invalid {
 			out = append(out, t.Sample)
 		}
 	}
@@ -156,12 +155,12 @@ func counting(trials []page.Trial, selects func(page.Trial) bool) []stats.Sample
 
 // samplesOf returns the samples of a cell whose results count (valid or suspect).
 func samplesOf(in page.Input, cell map[string]string) []stats.Sample {
-	return counting(in.Trials, func(t page.Trial) bool { return maps.Equal(t.Cell, cell) })
+	return keep(counting(in.Trials), func(s stats.Sample) bool { return maps.Equal(s.Cell, cell) })
 }
 
 // evaluateClaims evaluates the claims of a sweep with the trials whose results count (valid or suspect).
 func evaluateClaims(s bench.Sweep, trials []page.Trial, baselines map[string][]stats.Sample) (out []stats.ClaimResult) {
-	samples := counting(trials, func(page.Trial) bool { return true })
+	samples := counting(trials)
 	for _, name := range slices.Sorted(maps.Keys(s.Benchmark.Claims)) {
 		claim := s.Benchmark.Claims[name]
 		var same [][]stats.Sample
@@ -206,7 +205,7 @@ func readBaselines(st *bench.Store) (map[string][]stats.Sample, error) {
 				return nil, err
 			}
 			in, _ := summarise(other.Sweep, all)
-			out[id] = withoutRepeat(counting(in.Trials, func(page.Trial) bool { return true }))
+			out[id] = withoutRepeat(counting(in.Trials))
 		}
 	}
 	return out, nil

@@ -67,14 +67,11 @@ var Metrics = []Metric{
 	{"utilisation", "", "processor seconds that the tasks were to use, divided by all processor seconds of the makespan"},
 }
 
-// minRun is the minimum run time, in seconds, in the bounded slowdown: a shorter job counts as if it had run for this time.
-const minRun = 10
-
-// MinJobsP99 is the minimum number of jobs for a 99th percentile: with fewer, it would be the maximum.
-const MinJobsP99 = 100
-
-// minEvents is the minimum number of events from which a rate is computed.
-const minEvents = 10
+const (
+	MinJobsP99 = 100 // minimum number of jobs for a 99th percentile: with fewer, it would be the maximum
+	minRun     = 10  // seconds: in the bounded slowdown, a shorter job counts as if it had run for this time
+	minEvents  = 10  // minimum number of events from which a rate is computed
+)
 
 // never is the duration until an event that did not happen.
 var never = math.Inf(1)
@@ -257,7 +254,7 @@ func collect(jobs []workload.Job, events []player.Event, r *Result) []history {
 	out := make([]history, len(jobs))
 	index := make(map[string]int, len(jobs))
 	for i, j := range jobs {
-		out[i] = history{tasks: max(j.Tasks, 1)}
+		out[i] = history{tasks: max(j.Tasks, 1), at: map[string]map[int]float64{}}
 		index[j.ID] = i
 	}
 	for _, e := range events {
@@ -277,40 +274,27 @@ func collect(jobs []workload.Job, events []player.Event, r *Result) []history {
 // trial.
 type history struct {
 	tasks int
-	job   map[string]float64
-	task  map[string]map[int]float64 // by kind and task
+	at    map[string]map[int]float64 // by kind and task; the task 0 is the whole job
 }
 
 // add adds the time of an event of the job (task 0) or of a task. Of several events of the same kind, the earliest time is kept.
 func (h *history) add(kind string, task int, at float64) {
-	if task == 0 {
-		if h.job == nil {
-			h.job = map[string]float64{}
-		}
-		if old, have := h.job[kind]; !have || at < old {
-			h.job[kind] = at
-		}
-		return
+	if h.at[kind] == nil {
+		h.at[kind] = map[int]float64{}
 	}
-	if h.task == nil {
-		h.task = map[string]map[int]float64{}
-	}
-	if h.task[kind] == nil {
-		h.task[kind] = map[int]float64{}
-	}
-	if old, have := h.task[kind][task]; !have || at < old {
-		h.task[kind][task] = at
+	if old, have := h.at[kind][task]; !have || at < old {
+		h.at[kind][task] = at
 	}
 }
 
 // first returns the time of the job's event of this kind. If the job has no such event, it returns the time of the first such event of a
 // task.
 func (h history) first(kind string) float64 {
-	if t, have := h.job[kind]; have {
+	if t, have := h.at[kind][0]; have {
 		return t
 	}
 	t := never
-	for _, at := range h.task[kind] {
+	for _, at := range h.at[kind] {
 		t = min(t, at)
 	}
 	return t
@@ -319,14 +303,14 @@ func (h history) first(kind string) float64 {
 // last returns the time of the job's event of this kind. If the job has no such event, it returns the time of the last such event of
 // its tasks, provided that each task has one.
 func (h history) last(kind string) float64 {
-	if t, have := h.job[kind]; have {
+	if t, have := h.at[kind][0]; have {
 		return t
 	}
-	if len(h.task[kind]) < h.tasks {
+	if len(h.at[kind]) < h.tasks {
 		return never
 	}
 	t := -never
-	for _, at := range h.task[kind] {
+	for _, at := range h.at[kind] {
 		t = max(t, at)
 	}
 	return t
@@ -335,10 +319,12 @@ func (h history) last(kind string) float64 {
 // all returns the times of the tasks' events of this kind. If no task has one, it returns the time of the job's event.
 func (h history) all(kind string) []float64 {
 	var out []float64
-	for _, at := range h.task[kind] {
-		out = append(out, at)
+	for task, at := range h.at[kind] {
+		if task > 0 {
+			out = append(out, at)
+		}
 	}
-	if t, have := h.job[kind]; have && out == nil {
+	if t, have := h.at[kind][0]; have && out == nil {
 		out = append(out, t)
 	}
 	return out
@@ -346,20 +332,18 @@ func (h history) all(kind string) []float64 {
 
 // failed reports whether the job has ended with an error. If the job itself has no event for its end, a failed task makes it failed.
 func (h history) failed() bool {
-	if _, failed := h.job[player.Failed]; failed {
-		return true
-	}
-	_, finished := h.job[player.Finish]
-	return !finished && len(h.task[player.Failed]) > 0
+	_, failed := h.at[player.Failed][0]
+	_, finished := h.at[player.Finish][0]
+	return failed || !finished && len(h.at[player.Failed]) > 0
 }
 
 func (h history) finished() bool { return !h.failed() && h.last(player.Finish) < never }
 
 // skew returns the time from the start of the job's first task to the start of its last task.
 func (h history) skew() float64 {
-	if len(h.task[player.Start]) < h.tasks {
+	starts := h.all(player.Start)
+	if len(starts) < h.tasks {
 		return never
 	}
-	starts := h.all(player.Start)
 	return slices.Max(starts) - slices.Min(starts)
 }

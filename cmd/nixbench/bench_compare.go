@@ -88,11 +88,11 @@ Formats:
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) (err error) {
-		if err := checkPublication(published, format); err != nil {
-			return err
-		}
 		if closure && format != "archive" {
 			return failure.NewUsage("bench export: --with-closure requires --format archive")
+		}
+		if err := checkPublication(published, format); err != nil {
+			return err
 		}
 		st, err := findSweep(a, args...)
 		if err != nil {

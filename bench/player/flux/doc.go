@@ -4,7 +4,6 @@
 // command. program.py sends requests without waiting for their answers, and writes the events to a file.
 //
 // The times are those in the jobs' event logs. A job is created at the event submit, placed at alloc, launched at start, and
-// ends at finish, or at clean if it was cancelled before it ran. The events do not name tasks. The tasks stamp their own first and last
-// instruction. Flux starts all tasks of a job
-// together, so each job is a gang.
+// ends at finish, or at clean if it was cancelled before it ran. The events do not name tasks, which stamp their own first and last
+// instruction. Flux starts all tasks of a job together, so each job is a gang.
 package flux

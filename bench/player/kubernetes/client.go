@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -11,32 +12,16 @@ import (
 const (
 	accessFolder = "/run/nixbench-bench-access"
 	accessFile   = accessFolder + "/kubeconfig"
-	// accessName is the name of the service account with which the client (the node that submits jobs) uses the API, and of the
-	// role and the role binding of that account.
+	// accessName is the name of the service account in access.json with which the client (the node that submits jobs) uses the API.
 	accessName = "nixbench-bench-client"
 	// tokenLife is how long the token of the service account is valid. The token ends earlier if its namespace is deleted.
 	tokenLife = "168h"
 )
 
-// accessObjects returns the Kubernetes objects in the namespace that allow the client to create jobs and watch pods.
-func accessObjects() ([]byte, error) {
-	metadata := object{"name": accessName, "namespace": namespace}
-	rule := func(group string, resources, verbs []string) object {
-		return object{"apiGroups": []string{group}, "resources": resources, "verbs": verbs}
-	}
-	return json.Marshal(newList([]object{
-		{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
-		{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata, "rules": []object{
-			rule("", []string{"pods"}, []string{"create", "get", "list", "watch"}),
-			rule("batch", []string{"jobs"}, []string{"create"}),
-			rule("scheduling.x-k8s.io", []string{"podgroups"}, []string{"create"}),
-			rule("scheduling.volcano.sh", []string{"podgroups"}, []string{"create"}),
-		}},
-		{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata,
-			"roleRef":  object{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": accessName},
-			"subjects": []object{{"kind": "ServiceAccount", "name": accessName, "namespace": namespace}}},
-	}))
-}
+// accessObjects are the Kubernetes objects in the namespace that allow the client to create jobs and watch pods.
+//
+//go:embed access.json
+var accessObjects []byte
 
 // giveAccess writes a kubeconfig to the client, the node that submits jobs. The kubeconfig contains a token with only the rights
 // that a trial needs.
@@ -44,11 +29,7 @@ func (p *Player) giveAccess(ctx context.Context) error {
 	if p.Client == "" {
 		return nil
 	}
-	objects, err := accessObjects()
-	if err != nil {
-		return err
-	}
-	if _, err := p.runAdmin(ctx, objects, "create", "--validate=false", "--filename=-"); err != nil && !strings.Contains(err.Error(), "(AlreadyExists)") {
+	if _, err := p.runAdmin(ctx, accessObjects, "create", "--validate=false", "--filename=-"); err != nil && !strings.Contains(err.Error(), "(AlreadyExists)") {
 		return fmt.Errorf("kubernetes: create the service account of the client: %w", err)
 	}
 	token, err := p.runAdmin(ctx, nil, "create", "token", accessName, "--namespace="+namespace, "--duration="+tokenLife)

@@ -131,7 +131,7 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 			return nil, errors.New("error: You must be logged in to the server (Unauthorized)")
 		}
 		argv = append(argv[:3:3], append([]string{"--server=https://127.0.0.1:7443", ""}, argv[3:]...)...)
-	case argv[0] == "kubectl" || argv[0] == "cat" || argv[0] == "etcdctl":
+	case argv[0] == "kubectl" || argv[0] == "cat":
 		if node != "cp-1" {
 			return nil, fmt.Errorf("%s: %q", node, argv)
 		}
@@ -161,8 +161,6 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 			return []byte(text), nil
 		}
 		return nil, fmt.Errorf("cat: %s: No such file or directory", argv[1])
-	case argv[0] == "etcdctl":
-		return []byte(etcdStatus), nil
 	case argv[0] == "systemctl":
 		if !f.watching {
 			return nil, errors.New("exit status 3")

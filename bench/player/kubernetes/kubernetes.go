@@ -113,7 +113,7 @@ func (p *Player) runKubectl(ctx context.Context, stdin []byte, args ...string) (
 }
 
 // Clean implements [player.Player]. It removes the watch, the kubeconfig on a client, and the namespace, which contains all
-// objects of the player. Then it compacts etcd.
+// objects of the player.
 func (p *Player) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("the namespace %s still exists after %v", namespace, cleanTimeout))
 	defer cancel()
@@ -127,7 +127,7 @@ func (p *Player) Clean(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("kubernetes: delete the namespace %s: %w", namespace, err)
 	}
-	return p.compact(ctx)
+	return nil
 }
 
 // programs are the names of the processes of Kubernetes, and of schedulers that run beside the default scheduler. The cgroup of a container

@@ -14,17 +14,12 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// playTimeout is the time limit of a small workload. A real scheduler may wait half a minute before it places a job.
-const playTimeout = 2 * time.Minute
-
-// stopAfter is how long a workload runs before testStop ends its context.
-const stopAfter = time.Second
-
-// stopTimeout is the time limit for Play to return after its context has ended.
-const stopTimeout = 10 * time.Second
-
-// clockError is how far the clocks of two machines may be apart in a test.
-const clockError = 10 * time.Millisecond
+const (
+	playTimeout = 2 * time.Minute       // for a small workload: a real scheduler may wait half a minute before it places a job
+	stopAfter   = time.Second           // how long a workload runs before testStop ends its context
+	stopTimeout = 10 * time.Second      // for Play to return after its context has ended
+	clockError  = 10 * time.Millisecond // how far the clocks of two machines may be apart
+)
 
 // Run tests a player. newPlayer returns a player of a cluster with at least two nodes that is free of other jobs.
 func Run(t *testing.T, newPlayer func(t *testing.T) player.Player) {

@@ -3,6 +3,7 @@ package slurm
 import (
 	"bytes"
 	"cmp"
+	_ "embed"
 	"fmt"
 	"math"
 	"slices"
@@ -85,32 +86,10 @@ func program(j workload.Job) string {
 	return script
 }
 
-// prelude defines two functions of the bash script that submits jobs. submit runs sbatch, sets id, and prints the number of the
-// command, the time at which sbatch starts, and the id of the job, or ! and an error. dependency prints the option for the ids
-// that are not empty: a job that sbatch has refused has an empty id.
-const prelude = `LC_ALL=C
-log=$(mktemp) || exit
-trap 'rm -f "$log"' EXIT
-submit() {
-	key=$1
-	shift
-	at=$EPOCHREALTIME
-	if id=$(sbatch --parsable --job-name=` + jobName + ` --output=/dev/null --chdir=/ --no-requeue "$@" < /dev/null 2> "$log"); then
-		id=${id%%;*}
-		printf '%s %s %s\n' "$key" "$at" "$id"
-	else
-		id=
-		printf '%s %s ! %s\n' "$key" "$at" "$(tail -n 1 "$log")"
-	fi
-}
-dependency() {
-	ids=
-	for i; do
-		[ -z "$i" ] || ids=$ids:$i
-	done
-	[ -z "$ids" ] || printf %s "--dependency=afterany$ids"
-}
-`
+// prelude defines the functions of the script that submits jobs.
+//
+//go:embed submit.sh
+var prelude string
 
 // script returns the bash script that submits commands. idOf returns the id in SLURM of a job that an earlier script has
 // submitted and that has not ended, or an empty string.
