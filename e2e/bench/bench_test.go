@@ -168,8 +168,12 @@ func TestSweep(t *testing.T) {
 func (c *cluster) check() {
 	c.Helper()
 	code, stdout, stderr := c.Try("bench", "check", "--json", "--vary", "roles.compute.count=1", "--workload", "null")
-	lines := strings.Split(strings.TrimSpace(stdout), "\n")
-	checked := gjson.Parse(lines[len(lines)-1]).Get("result")
+	var checked gjson.Result // an error follows if the trial was disturbed
+	for line := range strings.Lines(stdout) {
+		if r := gjson.Get(line, "result"); r.Exists() {
+			checked = r
+		}
+	}
 	cell := checked.Get("cells.0")
 	if code != 0 && code != 9 || checked.Get("cells.#").Int() != 1 || cell.Get("state").String() == "failed" || cell.Get("seconds").Float() <= 0 || checked.Get("duration.seconds").Float() <= 0 {
 		c.Errorf("bench check ends with %d: %s\n%s", code, stdout, stderr)
