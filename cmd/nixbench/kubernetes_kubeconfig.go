@@ -128,16 +128,13 @@ func withForwardedAPI(ctx context.Context, s *deploy.Session, cluster engine.Clu
 	if err := s.Dir.Create(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(s.Dir.ForwardFolder(), 0o700); err != nil {
-		return &state.FolderError{Dir: s.Dir, Err: err}
-	}
-	folder, err := os.MkdirTemp(s.Dir.ForwardFolder(), "")
+	config, err := access.Kubeconfig()
 	if err != nil {
-		return &state.FolderError{Dir: s.Dir, Err: err}
+		return err
 	}
-	defer os.RemoveAll(folder) // destroy removes what a killed process leaves
-	file := filepath.Join(folder, "kubeconfig")
-	if err := writeAccess(file, access); err != nil {
+	file := filepath.Join(s.Dir.ForwardFolder(), fmt.Sprintf("kubeconfig-%d", os.Getpid()))
+	defer os.Remove(file) // destroy removes what a killed process leaves
+	if err := s.Dir.Write(file, config); err != nil {
 		return err
 	}
 	return f(file, lost)

@@ -46,7 +46,7 @@ func readFiles(d state.Dir) (files, error) {
 			return err
 		})
 		if err != nil {
-			return nil, &state.FolderError{Dir: d, Err: err}
+			return nil, d.Error(err)
 		}
 	}
 	return out, nil
@@ -89,7 +89,7 @@ func readDigests(d state.Dir) (digests []string, err error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &state.FolderError{Dir: d, Err: err}
+		return nil, d.Error(err)
 	}
 	if err := json.Unmarshal(data, &digests); err != nil {
 		return nil, &state.FileError{File: file, Err: err, Fix: "remove it; the next import may then need --force"}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,13 +66,7 @@ func replaceFiles(dir state.Dir, old files, c *content) error {
 			}
 		}
 	}
-	write := func(name string, data []byte) error {
-		file := filepath.Join(string(dir), name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			return &state.FolderError{Dir: dir, Err: err}
-		}
-		return dir.Write(file, data)
-	}
+	write := func(name string, data []byte) error { return dir.Write(filepath.Join(string(dir), name), data) }
 	for name, data := range c.Files {
 		if name != stateFile {
 			if err := write(name, data); err != nil {

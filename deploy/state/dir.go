@@ -69,7 +69,7 @@ func (d Dir) Create() error {
 		return err
 	}
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
-		return &FolderError{d, err}
+		return d.Error(err)
 	}
 	ignore := filepath.Join(filepath.Dir(string(d)), ".gitignore")
 	f, err := os.OpenFile(ignore, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) // with O_EXCL, a symbolic link is not followed
@@ -80,24 +80,29 @@ func (d Dir) Create() error {
 		_, err = f.WriteString("*\n")
 		err = errors.Join(err, f.Close())
 	}
-	if err != nil {
-		return &FolderError{d, err}
-	}
-	return nil
+	return d.Error(err)
 }
 
-// Write writes a file of the state folder atomically.
-func (d Dir) Write(file string, data []byte) error {
-	if err := durable.Write(file, data); err != nil {
-		return &FolderError{d, err}
+// Error returns err as a [*FolderError]. It returns nil for nil.
+func (d Dir) Error(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return &FolderError{d, err}
+}
+
+// Write writes a file of the state folder atomically. It creates the folder of the file if it does not exist.
+func (d Dir) Write(file string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return d.Error(err)
+	}
+	return d.Error(durable.Write(file, data))
 }
 
 // Remove deletes a file of the state folder if it exists.
 func (d Dir) Remove(file string) error {
-	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return &FolderError{d, err}
+	if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
+		return d.Error(err)
 	}
 	return nil
 }

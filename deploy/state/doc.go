@@ -10,16 +10,7 @@
 //	gcroots/       garbage collector roots of the deployed closures
 //	runs/<id>/     the records of runs, see package runs
 //
-// To read, use a [Dir]. To write, take the [Lock] first. The lock opens the [Store], which
-// writes the state:
-//
-//	lock, err := dir.Lock(ctx, state.Self("apply"))
-//	store, err := lock.Store()
-//	rec, err := runs.Record(lock, runs.Info{…})
-//	store.Begin(state.Intent{Run: rec.ID(), Node: "web-1", Step: "activate", Path: …})
-//	… activate the system …
-//	store.Update(func(s *state.State) error { s.Confirm("web-1", …); s.Finish(…); return nil })
-//	rec.End(0, nil)
+// To read, use a [Dir]. To write, take the [Lock] first. The lock opens the [Store], which writes the state.
 //
 // After a process was killed, all files are complete, the lock is free, and state.json contains
 // the intents of the process.

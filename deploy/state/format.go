@@ -24,7 +24,7 @@ func (d Dir) Load() (*State, error) {
 		return (&State{Version: version}).Clone(), nil
 	}
 	if err != nil {
-		return nil, &FolderError{d, err}
+		return nil, d.Error(err)
 	}
 	s, err := Decode(file, data)
 	if err != nil {

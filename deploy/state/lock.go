@@ -88,12 +88,12 @@ func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
 			l := &Lock{dir: d, holder: h, file: f}
 			if err := l.writeHolder(); err != nil {
 				f.Close()
-				return nil, &FolderError{d, err}
+				return nil, d.Error(err)
 			}
 			return l, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, &FolderError{d, err}
+			return nil, d.Error(err)
 		}
 		if time.Since(begun) >= retryFor {
 			return nil, &LockedError{d, readHolder(d)}
@@ -161,7 +161,7 @@ func (d Dir) Holder() (*Holder, error) {
 	case err == nil:
 		return nil, f.Close()
 	case !errors.Is(err, unix.EWOULDBLOCK):
-		return nil, &FolderError{d, err}
+		return nil, d.Error(err)
 	}
 	for begun := time.Now(); ; time.Sleep(retryEvery) {
 		if h := readHolder(d); h != (Holder{}) || time.Since(begun) > retryFor {
@@ -180,13 +180,7 @@ func (l *Lock) Unlock() error {
 	f := l.file
 	l.file = nil
 	err := f.Truncate(0)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return &FolderError{l.dir, err}
-	}
-	return nil
+	return l.dir.Error(errors.Join(err, f.Close()))
 }
 
 var errUnlocked = errors.New("written without its lock")
@@ -196,7 +190,7 @@ func (l *Lock) CheckHeld() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file == nil {
-		return &FolderError{l.dir, errUnlocked}
+		return l.dir.Error(errUnlocked)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func (d Dir) Verify() error {
 	case err == nil, errors.As(err, &trust):
 		return err
 	}
-	return &FolderError{d, err}
+	return d.Error(err)
 }
 
 // verifyFolder returns a [*TrustError] if a folder does not belong to one of the owners, or if other users can write to it. The path may

@@ -17,10 +17,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// hostKeyFile returns the path of the private host key of a node's machine.
-func hostKeyFile(d state.Dir, node string) string {
-	return filepath.Join(string(d), "secrets", "hosts", node)
-}
+// hostKeys returns the folder of the private host keys of machines. The names of the files are the names of the nodes.
+func hostKeys(d state.Dir) string { return filepath.Join(string(d), "secrets", "hosts") }
 
 // Key is an SSH key pair.
 type Key struct {
@@ -43,30 +41,21 @@ func MakeClientKey(d state.Dir) (Key, error) {
 
 // MakeHostKey returns the host key of a node's machine. If there is none, it generates the key.
 func MakeHostKey(d state.Dir, node string) (Key, error) {
-	return makeKey(d, hostKeyFile(d, node), node)
+	return makeKey(d, filepath.Join(hostKeys(d), node), node)
 }
 
 // RemoveHostKey deletes the host key of a machine that has been removed.
-func RemoveHostKey(d state.Dir, node string) error { return d.Remove(hostKeyFile(d, node)) }
+func RemoveHostKey(d state.Dir, node string) error { return d.Remove(filepath.Join(hostKeys(d), node)) }
 
 // RemoveAll deletes all SSH keys. It is called when all machines have been removed.
 func RemoveAll(d state.Dir) error {
-	hosts := filepath.Join(string(d), "secrets", "hosts")
-	if err := os.RemoveAll(hosts); err != nil {
-		return &state.FolderError{Dir: d, Err: err}
-	}
-	return d.Remove(d.ClientKey())
+	return errors.Join(d.Error(os.RemoveAll(hostKeys(d))), d.Remove(d.ClientKey()))
 }
 
 // RemoveSecrets deletes the generated secrets and the access files with the given names. It is called when all
 // nodes have been removed.
 func RemoveSecrets(d state.Dir, accessFiles ...string) error {
-	for _, folder := range []string{d.Vault(), d.ForwardFolder()} {
-		if err := os.RemoveAll(folder); err != nil {
-			return &state.FolderError{Dir: d, Err: err}
-		}
-	}
-	var errs []error
+	errs := []error{d.Error(os.RemoveAll(d.Vault())), d.Error(os.RemoveAll(d.ForwardFolder()))}
 	for _, name := range accessFiles {
 		errs = append(errs, d.Remove(d.AccessFile(name)))
 	}
@@ -81,7 +70,7 @@ func makeKey(d state.Dir, file, comment string) (Key, error) {
 		return readKey(file, data)
 	}
 	if !errors.Is(err, os.ErrNotExist) {
-		return Key{}, &state.FolderError{Dir: d, Err: err}
+		return Key{}, d.Error(err)
 	}
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -92,9 +81,6 @@ func makeKey(d state.Dir, file, comment string) (Key, error) {
 		return Key{}, err
 	}
 	data = pem.EncodeToMemory(block)
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return Key{}, &state.FolderError{Dir: d, Err: err}
-	}
 	if err := d.Write(file, data); err != nil {
 		return Key{}, err
 	}
@@ -114,7 +100,7 @@ func PlanKey(d state.Dir) ([]byte, error) {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, nil
 	case err != nil:
-		return nil, &state.FolderError{Dir: d, Err: err}
+		return nil, d.Error(err)
 	case len(key) != planKeySize:
 		return nil, &state.FileError{File: planKeyFile(d), Err: errors.New("it is not a key"), Fix: "remove it, and make plans again"}
 	}
@@ -128,9 +114,6 @@ func MakePlanKey(d state.Dir) ([]byte, error) {
 	}
 	if err := d.Create(); err != nil {
 		return nil, err
-	}
-	if err := os.MkdirAll(filepath.Dir(planKeyFile(d)), 0o700); err != nil {
-		return nil, &state.FolderError{Dir: d, Err: err}
 	}
 	key := make([]byte, planKeySize)
 	_, _ = rand.Read(key) // never fails

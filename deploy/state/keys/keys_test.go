@@ -39,7 +39,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	// A damaged key is not replaced, since the machine has its public half. The error does not contain the key.
-	if err := os.WriteFile(hostKeyFile(d, "w-2"), []byte("s3cret"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(hostKeys(d), "w-2"), []byte("s3cret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := MakeHostKey(d, "w-2"); err == nil || strings.Contains(err.Error(), "s3cret") {

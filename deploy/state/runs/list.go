@@ -48,7 +48,7 @@ func runIDs(d state.Dir) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &state.FolderError{Dir: d, Err: err}
+		return nil, d.Error(err)
 	}
 	var ids []string
 	for _, e := range entries {

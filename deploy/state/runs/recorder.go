@@ -53,15 +53,12 @@ func Record(l *state.Lock, run Run) (*Recorder, error) {
 		lock: l, folder: runDir(d, "."+run.ID), run: run, changed: true,
 		most: 64 << 20, stop: make(chan struct{}), chatter: map[string]int{},
 	}
-	err := os.MkdirAll(r.folder, 0o700)
-	if err == nil {
-		err = r.flush()
-	}
+	err := r.flush()
 	if err == nil { // rename the complete folder, so that a list of runs never contains a folder without run.json
-		err = os.Rename(r.folder, runDir(d, run.ID))
+		err = d.Error(os.Rename(r.folder, runDir(d, run.ID)))
 	}
 	if err != nil {
-		return nil, &state.FolderError{Dir: d, Err: err}
+		return nil, err
 	}
 	r.folder = runDir(d, run.ID)
 	r.writer.Go(r.writeUntilStopped)
@@ -197,10 +194,7 @@ func (r *Recorder) Discard() error {
 	if !r.close() {
 		return nil
 	}
-	if err := os.RemoveAll(r.folder); err != nil {
-		return &state.FolderError{Dir: r.lock.Dir(), Err: err}
-	}
-	return nil
+	return r.lock.Dir().Error(os.RemoveAll(r.folder))
 }
 
 // End completes the record with the run's exit code and, if the run failed, the cause. It returns an
