@@ -86,27 +86,19 @@ func kubeconfigCommand(a *app) *cobra.Command {
 
 // showKubeconfig writes a kubeconfig to a file, and shows the path. If file is -, it shows the kubeconfig.
 func showKubeconfig(view *ui.View, access *kubernetes.Access, file string) error {
-	if file == "-" {
-		config, err := access.Kubeconfig()
-		if err == nil {
-			view.Result(json.RawMessage(config), func(w io.Writer) { _, _ = w.Write(config) })
-		}
-		return err
-	}
-	if err := writeAccess(file, access); err != nil {
-		return err
-	}
-	view.Result(map[string]string{"file": file, "context": access.Cluster, "server": access.Server}, func(w io.Writer) { fmt.Fprintln(w, file) })
-	return nil
-}
-
-// writeAccess writes a kubeconfig that only the current user can read.
-func writeAccess(file string, access *kubernetes.Access) error {
 	config, err := access.Kubeconfig()
 	if err != nil {
 		return err
 	}
-	return durable.Write(file, config)
+	if file == "-" {
+		view.Result(json.RawMessage(config), func(w io.Writer) { _, _ = w.Write(config) })
+		return nil
+	}
+	if err := durable.Write(file, config); err != nil { // only the current user can read the file
+		return err
+	}
+	view.Result(map[string]string{"file": file, "context": access.Cluster, "server": access.Server}, func(w io.Writer) { fmt.Fprintln(w, file) })
+	return nil
 }
 
 // accessFile returns the path of the kubeconfig in the state folder.

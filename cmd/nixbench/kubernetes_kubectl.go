@@ -94,7 +94,11 @@ func ensureAccess(ctx context.Context, dir state.Dir, cluster engine.Cluster, no
 	if err := dir.Create(); err != nil {
 		return nil, err
 	}
-	return access, writeAccess(accessFile(dir), access)
+	config, err := access.Kubeconfig()
+	if err != nil {
+		return nil, err
+	}
+	return access, dir.Write(accessFile(dir), config)
 }
 
 // isReachable reports whether the API server accepts TCP connections from this machine.

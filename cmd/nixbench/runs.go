@@ -182,8 +182,8 @@ condition. RUN is the beginning of a run's name; the default is the last run.`,
 		if err != nil {
 			return err
 		}
-		a.view.Result(report, func(w io.Writer) { err = report.Write(w) })
-		return err
+		a.view.Result(report, report.Write)
+		return nil
 	})
 	return cmd
 }

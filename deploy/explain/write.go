@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -21,36 +20,33 @@ const (
 )
 
 // Write writes the report as text, in lines of at most 80 columns.
-func (r Report) Write(w io.Writer) error {
-	var b bytes.Buffer
-	r.writeHeader(&b)
+func (r Report) Write(w io.Writer) {
+	r.writeHeader(w)
 	if len(r.Phases)+len(r.Nodes) > 0 {
-		fmt.Fprintf(&b, "%*s %9s\n", maxName+10, "start", "time")
+		fmt.Fprintf(w, "%*s %9s\n", maxName+10, "start", "time")
 	}
 	for _, s := range r.Phases {
-		r.writeRow(&b, string(s.Phase), []Span{s}, s.Took, "")
+		r.writeRow(w, string(s.Phase), []Span{s}, s.Took, "")
 	}
 	nodes, more := r.SelectNodes(maxShownNodes)
 	if len(nodes) > 0 && len(r.Phases) > 0 {
-		b.WriteString("\n")
+		fmt.Fprintln(w)
 	}
 	for _, n := range nodes {
 		longest := slices.MaxFunc(n.Spans, func(a, b Span) int { return cmp.Compare(a.Took, b.Took) })
-		r.writeRow(&b, n.Node, n.Spans, n.Busy, fmt.Sprintf("longest: %s %s", longest.Phase, longest.Took))
+		r.writeRow(w, n.Node, n.Spans, n.Busy, fmt.Sprintf("longest: %s %s", longest.Phase, longest.Took))
 	}
 	if more > 0 {
-		fmt.Fprintf(&b, "… and %d more nodes\n", more)
+		fmt.Fprintf(w, "… and %d more nodes\n", more)
 	}
-	r.writePath(&b)
+	r.writePath(w)
 	if r.Damaged > 0 {
-		fmt.Fprintf(&b, "lines of the record that are damaged: %d\n", r.Damaged)
+		fmt.Fprintf(w, "lines of the record that are damaged: %d\n", r.Damaged)
 	}
-	_, err := w.Write(b.Bytes())
-	return err
 }
 
 // writeHeader writes the line above the table: the run, its status, the number of nodes, and the duration.
-func (r Report) writeHeader(b *bytes.Buffer) {
+func (r Report) writeHeader(w io.Writer) {
 	var parts []string
 	if r.Run != "" {
 		parts = append(parts, r.Run)
@@ -64,7 +60,7 @@ func (r Report) writeHeader(b *bytes.Buffer) {
 	if len(r.Phases)+len(r.Nodes) == 0 {
 		parts = append(parts, "no phases are recorded")
 	}
-	fmt.Fprintf(b, "%s\n\n", strings.Join(append(parts, r.Total.String()), "   "))
+	fmt.Fprintf(w, "%s\n\n", strings.Join(append(parts, r.Total.String()), "   "))
 }
 
 // SelectNodes returns the n nodes with the most time, in the order of r.Nodes, and the number of the other nodes.
@@ -101,7 +97,7 @@ func (r Report) LongestSteps() (steps []Span, shorter int, sum Seconds) {
 }
 
 // writeRow writes a row about a phase of the run, or about a node: when its first span began, the time took, and a text.
-func (r Report) writeRow(b *bytes.Buffer, name string, spans []Span, took Seconds, text string) {
+func (r Report) writeRow(w io.Writer, name string, spans []Span, took Seconds, text string) {
 	mark := " "
 	for _, s := range spans {
 		switch {
@@ -112,7 +108,7 @@ func (r Report) writeRow(b *bytes.Buffer, name string, spans []Span, took Second
 		}
 	}
 	row := fmt.Sprintf("%s %9s %9s %s %s", padOrCut(name, maxName), spans[0].Start, took, mark, text)
-	fmt.Fprintln(b, strings.TrimRight(row, " "))
+	fmt.Fprintln(w, strings.TrimRight(row, " "))
 }
 
 // padOrCut adds spaces to s or cuts s, so that the result has exactly n columns.
@@ -125,12 +121,12 @@ func padOrCut(s string, n int) string {
 
 // writePath writes the critical path: a line for each of the longest steps, and one for all others. The conditions of a check follow
 // its line.
-func (r Report) writePath(b *bytes.Buffer) {
+func (r Report) writePath(w io.Writer) {
 	if len(r.Critical) == 0 {
 		return
 	}
-	line := func(name string, took Seconds) { fmt.Fprintf(b, "  %s%8s\n", padOrCut(name, maxLine-10), took) }
-	b.WriteString("\ncritical path\n")
+	line := func(name string, took Seconds) { fmt.Fprintf(w, "  %s%8s\n", padOrCut(name, maxLine-10), took) }
+	fmt.Fprintln(w, "\ncritical path")
 	steps, shorter, sum := r.LongestSteps()
 	for _, s := range steps {
 		line(strings.TrimPrefix(s.Node+" ", " ")+string(s.Phase), s.Took)
@@ -145,6 +141,6 @@ func (r Report) writePath(b *bytes.Buffer) {
 	}
 	line("nixbench itself", r.Other)
 	if o := r.Overlap; o != nil {
-		fmt.Fprintf(b, "images and boot %s, evaluation and build %s: together %s\n", o.Boot, o.Evaluate, o.Wall)
+		fmt.Fprintf(w, "images and boot %s, evaluation and build %s: together %s\n", o.Boot, o.Evaluate, o.Wall)
 	}
 }

@@ -107,11 +107,11 @@ func writeProblems(w io.Writer, s style, problems []Problem) {
 	for _, p := range problems {
 		where := ""
 		if p.Where != "" {
-			where = s.bold(clean(p.Where)) + ": "
+			where = s.bold(event.Printable(p.Where)) + ": "
 		}
-		fmt.Fprintf(w, "%s %s%s\n", s.bad("error:"), where, indent(clean(p.Message), "  "))
+		fmt.Fprintf(w, "%s %s%s\n", s.bad("error:"), where, indent(event.Printable(p.Message), "  "))
 		if p.Hint != "" {
-			fmt.Fprintf(w, "%s %s\n", s.warn("hint:"), indent(clean(p.Hint), "  "))
+			fmt.Fprintf(w, "%s %s\n", s.warn("hint:"), indent(event.Printable(p.Hint), "  "))
 		}
 	}
 }

@@ -7,16 +7,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// maxText is the maximum size of one text of an event, in bytes. Only a program that prints without an end causes a longer text.
-const maxText = 1 << 20
-
-func clean(text string) string {
-	if len(text) > maxText {
-		text = text[:maxText] + "…"
-	}
-	return event.Printable(text)
-}
-
 // Printable returns a writer that passes each write through [event.Printable], and writes the result to w.
 func Printable(w io.Writer) io.Writer { return printableWriter{w} }
 

@@ -149,7 +149,7 @@ func (v *View) Event(e event.Event) {
 		_ = v.json.Encode(e)
 		return
 	}
-	e.Node, e.Path, e.Level, e.Text = clean(e.Node), clean(e.Path), clean(e.Level), clean(e.Text)
+	e.Node, e.Path, e.Level, e.Text = event.Printable(e.Node), event.Printable(e.Path), event.Printable(e.Level), event.Printable(e.Text)
 	began := v.progress.apply(e)
 	if line := v.formatEvent(e, began); line != "" {
 		v.print(func() { fmt.Fprintln(v.err, line) })
@@ -216,7 +216,9 @@ func (v *View) Output(node, line string) {
 		_ = v.json.Encode(event.Event{Time: time.Now(), Kind: event.NodeLog, Node: node, Text: line})
 		return
 	}
-	v.print(func() { fmt.Fprintf(v.out, "%s %s\n", v.style.bold(clean(node))+v.style.faint(" |"), clean(line)) })
+	v.print(func() {
+		fmt.Fprintf(v.out, "%s %s\n", v.style.bold(event.Printable(node))+v.style.faint(" |"), event.Printable(line))
+	})
 }
 
 // Raw returns writers for the stdout and stderr of a program. They write everything unchanged, so that the program can control the
