@@ -69,7 +69,9 @@ type Request struct {
 	// the node's systems have changed since that inspection.
 	Observed *Node
 
-	generation int // for a rollback: the generation of the system profile to switch to; otherwise 0
+	// Generation is the existing generation with the system, which the profile then points to. If it is 0, the system becomes a new
+	// generation.
+	Generation int
 }
 
 // Result is the result of a Request. All fields are set, also if Activate returns a *FailedError.
@@ -139,6 +141,10 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 func (a *Activator) activateInspected(ctx context.Context, node string, h Host, r Request, res Result) (Result, error) {
 	if err := r.checkKnownSystems(node, res.Before); err != nil {
 		return res, err
+	}
+	has := func(g Generation) bool { return g.Number == r.Generation && g.Path == r.Path }
+	if r.Generation != 0 && !slices.ContainsFunc(res.Before.Generations, has) {
+		return res, failure.On(node, fmt.Errorf("roll back: the node has no generation %d with %s", r.Generation, r.Path))
 	}
 	goal := r.remainingGoal(res.Before)
 	if goal == "" {

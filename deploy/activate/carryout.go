@@ -19,8 +19,8 @@ func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Re
 	w.afterSwitch = r.AfterSwitch
 	a.sendEvent(node, event.NodeStart, event.Activate, string(r.Goal)+" to "+r.Path)
 	generation := ""
-	if r.generation > 0 {
-		generation = strconv.Itoa(r.generation)
+	if r.Generation > 0 {
+		generation = strconv.Itoa(r.Generation)
 	}
 	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, wholeSeconds(r.SettleTime), r.Observed.fingerprint())
 	if errors.Is(err, errNodeChanged) {

@@ -22,7 +22,6 @@ type Node struct {
 
 	Generation  int          // the profile's current generation; 0 if there is none
 	Generations []Generation // of the profile, the newest last
-	Previous    string       // the system that the node ran before nixbench's last run
 	Deployed    []string     // the systems that nixbench has deployed to the node
 
 	// Engine is the kind of cluster that the running system belongs to, such as kubernetes. It is empty if the system has no

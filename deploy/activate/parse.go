@@ -23,7 +23,7 @@ func newNodeParser() *nodeParser {
 	p := &nodeParser{run: Run{Seen: time.Hour}}
 	n, r := &p.node, &p.run
 	p.fields = map[string]any{
-		"nixos": &n.NixOS, "current": &n.Current, "booted": &n.Booted, "profile": &n.Profile, "previous": &n.Previous, "engine": &n.Engine,
+		"nixos": &n.NixOS, "current": &n.Current, "booted": &n.Booted, "profile": &n.Profile, "engine": &n.Engine,
 		"link": &p.link, "generation": &n.Generations, "deployed": &n.Deployed, "specialisation": &n.specialisations,
 		"failed": (*unitList)(&n.Failed), "system": &n.System, "boot-id": &n.BootID, "uptime": &n.Uptime,
 		"kernel-booted": &n.BootedKernel, "kernel-current": &n.CurrentKernel, "kernel-profile": &n.ProfileKernel,

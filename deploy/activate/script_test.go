@@ -506,7 +506,7 @@ only web.service 500 0 active running; later 0.7 dies`)
 			n.link(n.newPath, "nix/var/nix/profiles/system-2-link")
 			n.write("world/on-new", `[ "$action" != boot ] || code=1`)
 			r := n.request()
-			r.generation = 2
+			r.Generation = 2
 			if res, err := n.activate(r); err == nil || !res.RolledBack() {
 				t.Errorf("%+v, %v", res, err)
 			}

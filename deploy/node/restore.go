@@ -47,15 +47,14 @@ func (c *Changer) restoreSystem(ctx context.Context, t Task, h host, o Options, 
 			return err
 		}
 	}
-	_, _, err := c.ApplySystem(ctx, name, h, newEarlierTarget(before, generation, activate.Request{Run: c.RunID + "-back", Path: path, Goal: goal}, o))
+	_, _, err := c.ApplySystem(ctx, name, h, newEarlierTarget(before, activate.Request{Run: c.RunID + "-back", Path: path, Generation: generation, Goal: goal}, o))
 	return err
 }
 
-// newEarlierTarget returns the target for a system that the node had before. generation is the number of that system in the node's
-// profile, or 0 if the profile does not contain the system.
-func newEarlierTarget(before activate.Node, generation int, r activate.Request, o Options) Target {
+// newEarlierTarget returns the target for a system that the node had before.
+func newEarlierTarget(before activate.Node, r activate.Request, o Options) Target {
 	r.Confirm, r.SettleTime, r.ReplaceUnknown = o.Confirm, o.SettleTime, true
-	return Target{Before: before, Generation: generation, Restores: true, Request: r}
+	return Target{Before: before, Restores: true, Request: r}
 }
 
 // RollBack activates an earlier system on a node. generation is the number of that system in the node's
@@ -65,7 +64,7 @@ func (c *Changer) RollBack(ctx context.Context, n nixeval.Node, before activate.
 	if err != nil {
 		return Result{Outcome: state.Failed}, err
 	}
-	activation, outcome, err := c.ApplySystem(ctx, n.Name, h, newEarlierTarget(before, generation, activate.Request{Run: c.RunID, Path: path, Goal: activate.Switch}, o))
+	activation, outcome, err := c.ApplySystem(ctx, n.Name, h, newEarlierTarget(before, activate.Request{Run: c.RunID, Path: path, Generation: generation, Goal: activate.Switch}, o))
 	result := Result{Outcome: outcome, Activation: &activation}
 	if err != nil {
 		return result, &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err}

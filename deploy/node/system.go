@@ -14,11 +14,8 @@ import (
 // Target is a system that a node should run or boot, with the request that activates the system.
 type Target struct {
 	Before  activate.Node    // state of the node when it was inspected
-	Request activate.Request // the request to activate the system; its Path is set even if Generation is set
+	Request activate.Request // the request to activate the system
 
-	// Generation is the number of the existing generation in the node's profile that is activated. 0 means that the system becomes
-	// a new generation.
-	Generation int
 	// Restores means that the node had the system before, as for a rollback. If the node no longer has the system, the error is
 	// then that of [NewGoneError].
 	Restores bool
@@ -50,13 +47,7 @@ func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host,
 	}); err != nil {
 		return activate.Result{}, state.Failed, err
 	}
-	var result activate.Result
-	var err error
-	if t.Generation != 0 {
-		result, err = c.Activator.Rollback(ctx, node, h, t.Generation, t.Request)
-	} else {
-		result, err = c.Activator.Activate(ctx, node, h, t.Request)
-	}
+	result, err := c.Activator.Activate(ctx, node, h, t.Request)
 	var missing *activate.NotSystemError
 	if t.Restores && errors.As(err, &missing) {
 		err = NewGoneError(node, t.Request.Path)

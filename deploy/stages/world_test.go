@@ -615,7 +615,7 @@ func (n *simulatedNode) activate(e *sshtest.Exec, argv []string) int {
 	for _, which := range []string{"booted", "current", "profile"} {
 		fmt.Fprintf(w, "kernel-%s=/k /i /m quiet\n", which)
 	}
-	fmt.Fprintf(w, "deployed=%s\nprevious=\n", n.current)
+	fmt.Fprintf(w, "deployed=%s\n", n.current)
 	if wanted != "" {
 		fmt.Fprintf(w, "wanted=%s\nkernel-wanted=/k /i /m quiet\n", wanted)
 	}

@@ -114,10 +114,10 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   if isNixOS; then echo "nixos=yes"; else echo "nixos=no"; fi
   generationLinks
   if [ "$3" = brief ]; then
-    resolveFolders $current $booted $profile "$roots/previous" "${links[@]}" && nameKernels
+    resolveFolders $current $booted $profile "${links[@]}" && nameKernels
   else
     mapfile -t files < <(kernelFiles $booted; kernelFiles $current; kernelFiles $profile; [ -z "$1" ] || kernelFiles "$system")
-    readLinks $current $booted $profile "$roots/previous" "${links[@]}" "${files[@]}" ${1:+"$system"}
+    readLinks $current $booted $profile "${links[@]}" "${files[@]}" ${1:+"$system"}
   fi || die "a generation was removed during the inspection; inspect the node again"
   echo "current=${target[$current]-}"
   echo "booted=${target[$booted]-}"
@@ -147,7 +147,6 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   printKernel kernel-current $current
   printKernel kernel-profile $profile
   [ ! -r $kept/deployed ] || while read -r deployed _; do echo "deployed=$deployed"; done <$kept/deployed
-  echo "previous=${target[$roots/previous]-}"
   [ -s $keyList ] || [ -e $keyList.new ] || [ -e $keysAside ] || echo "no-keys=yes"
   if [ "$3" = nixos-rebuild ]; then
     # Find out whether nixos-rebuild has the option --store-path. With an unknown option, nixos-rebuild prints its options and

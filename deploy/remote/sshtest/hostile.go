@@ -25,7 +25,7 @@ var Attacks = map[string]Handler{
 		return 0
 	},
 	"escapes": func(_ context.Context, e *Exec) int {
-		for _, name := range []string{"current", "booted", "profile", "previous", "engine", "deployed", "system", "boot-id", "log", "failed", "wanted"} {
+		for _, name := range []string{"current", "booted", "profile", "engine", "deployed", "system", "boot-id", "log", "failed", "wanted"} {
 			fmt.Fprintf(e.Stdout, "%s=%s\n", name, Hidden)
 		}
 		fmt.Fprintf(e.Stdout, "nixos=yes\nlink=system-1-link\ngeneration=/system-1-link 1 %[1]s %[1]s\nend=yes\n", strings.ReplaceAll(Hidden, " ", ""))
