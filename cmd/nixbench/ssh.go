@@ -89,8 +89,8 @@ func buildSSHArgv(t sshconfig.Target, known string, acceptNew bool, command []st
 		} {
 			argv = append(argv, "-o", o)
 		}
-		if v := t.Via; v != nil {
-			argv = append(argv, "-J", formatJumpHost(*v))
+		if t.Jump != "" {
+			argv = append(argv, "-J", t.Jump)
 		}
 	} else if acceptNew {
 		argv = append(argv, "-o", "StrictHostKeyChecking=accept-new")
@@ -103,19 +103,4 @@ func buildSSHArgv(t sshconfig.Target, known string, acceptNew bool, command []st
 // %.
 func quoteForSSH(file string) string {
 	return `"` + strings.ReplaceAll(file, "%", "%%") + `"`
-}
-
-// formatJumpHost formats a jump host for ssh's option -J: `user@host:port`.
-func formatJumpHost(t sshconfig.Target) string {
-	text := t.Host
-	if strings.Contains(text, ":") {
-		text = "[" + text + "]"
-	}
-	if t.User != nil {
-		text = *t.User + "@" + text
-	}
-	if t.Port != nil {
-		text += ":" + strconv.Itoa(*t.Port)
-	}
-	return text
 }

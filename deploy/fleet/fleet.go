@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -195,7 +194,7 @@ func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (sshconfig.Ta
 	return sshconfig.Target{
 		Name: n.Name, Host: m.Address.String(), Port: d.TargetPort, User: &user,
 		SSHOptions: d.SSHOptions, Escalation: d.PrivilegeEscalationCommand,
-		IdentityFiles: []string{f.options.ClientKey}, HostKeys: []string{m.HostKey}, Via: jumpHostOf(n.Name, m, cluster),
+		IdentityFiles: []string{f.options.ClientKey}, HostKeys: []string{m.HostKey}, Jump: jumpHostOf(m, cluster),
 	}, nil
 }
 
@@ -207,26 +206,22 @@ func (f *Fleet) machineOf(node string) (state.Machine, *state.Cluster, error) {
 }
 
 // jumpHostOf returns the hypervisor's host if the machine can be reached only through this host: nixbench reaches the host by SSH,
-// and the machine is on a network of the host that nixbench manages. Otherwise jumpHostOf returns nil.
-func jumpHostOf(node string, m state.Machine, c *state.Cluster) *sshconfig.Target {
+// and the machine is on a network of the host that nixbench manages. Otherwise jumpHostOf returns an empty string.
+func jumpHostOf(m state.Machine, c *state.Cluster) string {
 	if c == nil || !c.Network.Mode.Ours() {
-		return nil
+		return ""
 	}
 	u, err := url.Parse(c.Hypervisors[m.Hypervisor].URI)
 	if err != nil || u.Hostname() == "" {
-		return nil
+		return ""
 	}
 	if _, transport, _ := strings.Cut(u.Scheme, "+"); !slices.Contains([]string{"ssh", "libssh", "libssh2"}, transport) {
-		return nil
+		return ""
 	}
-	via := &sshconfig.Target{Name: node, Host: u.Hostname()}
 	if name := u.User.Username(); name != "" {
-		via.User = &name
+		return name + "@" + u.Host
 	}
-	if port, err := strconv.Atoi(u.Port()); err == nil {
-		via.Port = &port
-	}
-	return via
+	return u.Host
 }
 
 // Close ends all connections.

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/nixbench/nixbench/deploy/machine/provider"
@@ -16,19 +15,11 @@ func TestJumpHost(t *testing.T) {
 		{"qemu+unix:///system?socket=/x", "nat", ""},
 		{"qemu+ssh://kvm1/system", "nat", "kvm1"},
 		{"qemu+ssh://root@kvm1:2222/system", "isolated", "root@kvm1:2222"},
+		{"qemu+ssh://[2001:db8::1]:2222/system", "nat", "[2001:db8::1]:2222"},
 		{"qemu+ssh://kvm1/system", "bridge", ""},
 		{"qemu+tls://kvm1/system", "nat", ""},
 	} {
-		got := ""
-		if v := jumpHostOf("n", m, &state.Cluster{Network: provider.Network{Mode: provider.Mode(test.mode)}, Hypervisors: map[string]provider.Hypervisor{"h": {URI: test.uri}}}); v != nil {
-			got = v.Host
-			if v.User != nil {
-				got = *v.User + "@" + got
-			}
-			if v.Port != nil {
-				got += fmt.Sprintf(":%d", *v.Port)
-			}
-		}
+		got := jumpHostOf(m, &state.Cluster{Network: provider.Network{Mode: provider.Mode(test.mode)}, Hypervisors: map[string]provider.Hypervisor{"h": {URI: test.uri}}})
 		if got != test.want {
 			t.Errorf("%s, %s: %q, want %q", test.uri, test.mode, got, test.want)
 		}

@@ -33,9 +33,8 @@ type Conn struct {
 	closed sync.WaitGroup
 }
 
-// newConn returns a connection over a transport. via is the connection to the jump host, which ends with this connection; nil if
-// there is no jump host.
-func newConn(cfg sshconfig.Config, opts Options, t transport, via *Conn) *Conn {
+// newConn returns a connection over a transport.
+func newConn(cfg sshconfig.Config, opts Options, t transport) *Conn {
 	c := &Conn{
 		cfg: cfg, opts: opts, transport: t, sudo: opts.sudo,
 		slots: make(chan struct{}, maxSessions),
@@ -48,15 +47,7 @@ func newConn(cfg sshconfig.Config, opts Options, t transport, via *Conn) *Conn {
 		c.sudo = &sudoPassword{}
 		context.AfterFunc(c.ctx, c.sudo.forget)
 	}
-	context.AfterFunc(c.ctx, func() {
-		// Close the connection to the jump host first: this connection is a channel in the connection to the jump host.
-		// If the jump host does not answer, closing the channel would block.
-		if via != nil {
-			via.end(ErrClosed)
-			via.transport.Close()
-		}
-		t.Close()
-	})
+	context.AfterFunc(c.ctx, func() { t.Close() })
 	c.closed.Go(func() {
 		err := t.Wait()
 		c.end(c.newLostError(fmt.Errorf("the server closed it: %w", err)))

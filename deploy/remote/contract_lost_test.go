@@ -13,7 +13,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
-	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 // lively notices a dead server soon: after the interval times three.
@@ -187,40 +186,6 @@ func testFresh(t *testing.T, k kind) {
 	}
 	if _, err := host.Conn(t.Context()); !errors.Is(err, remote.ErrClosed) {
 		t.Errorf("after Close: %v", err)
-	}
-}
-
-func testJump(t *testing.T, k kind) {
-	last, middle, first := k.start(t, want{}), k.start(t, want{}), k.start(t, want{})
-	target, hop, hop2 := last.target(), middle.target(), first.target()
-	hop.Via, target.Via = &hop2, &hop
-	cfg, err := sshconfig.Resolver{Run: noSSH(t)}.Resolve(t.Context(), target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn := dial(t, cfg, lively(500*time.Millisecond))
-	out, err := conn.Output(t.Context(), remote.Cmd{Argv: []string{"cat"}, Stdin: strings.NewReader(strings.Repeat("x", 1<<20))})
-	if err != nil || len(out) != 1<<20 {
-		t.Errorf("%d bytes, %v", len(out), err)
-	}
-	askThrough(t, conn)
-	first.freeze()
-	defer first.thaw()
-	var lost *remote.LostError
-	if err := conn.Run(t.Context(), remote.Cmd{Argv: []string{"true"}}); !errors.As(err, &lost) {
-		t.Errorf("with a frozen jump host: %v", err)
-	}
-	begin := time.Now()
-	conn.Close()
-	if time.Since(begin) > time.Second {
-		t.Errorf("Close took %v", time.Since(begin))
-	}
-
-	cfg.Via.IdentityFiles = []string{newKey(t).file}
-	cfg.Via.Via = nil
-	var auth *remote.AuthError
-	if err := try(t, cfg, remote.Options{}); !errors.As(err, &auth) || !strings.Contains(err.Error(), cfg.Via.Addr()) {
-		t.Errorf("a jump host that refuses: %v", err)
 	}
 }
 

@@ -50,7 +50,6 @@ func TestContract(t *testing.T) {
 		"frozen at login":    testFrozenAtLogin,
 		"dropped":            testDropped,
 		"restart":            testRestart,
-		"jump":               testJump,
 		"proxy command":      testProxyCommand,
 	}
 	for name, k := range map[string]kind{"sshtest": inProcess, "sshd": realSSHD, "local": thisMachine} {

@@ -81,12 +81,11 @@ func (o Options) withDefaults(cfg sshconfig.Config) Options {
 
 // Dial opens one SSH connection and logs in. If cfg.Local is set, the node is this machine, and Dial does neither.
 func Dial(ctx context.Context, cfg sshconfig.Config, opts Options) (*Conn, error) {
-	opts = opts.withCaches()
-	full := opts.withDefaults(cfg)
+	opts = opts.withCaches().withDefaults(cfg)
 	if cfg.Local {
-		return newConn(cfg, full, newLocalTransport(), nil), nil
+		return newConn(cfg, opts, newLocalTransport()), nil
 	}
-	hosts, err := hostkeys.NewChecker(cfg, full.AcceptNewHostKeys || cfg.AcceptNew, full.KnownHosts)
+	hosts, err := hostkeys.NewChecker(cfg, opts.AcceptNewHostKeys || cfg.AcceptNew, opts.KnownHosts)
 	if err != nil {
 		return nil, err
 	}
@@ -94,34 +93,31 @@ func Dial(ctx context.Context, cfg sshconfig.Config, opts Options) (*Conn, error
 	// The time limit covers connecting and logging in, and is paused while a user is prompted.
 	// Some transports do not support deadlines, so the clock cancels a context when the limit
 	// expires, and the cancellation closes the connection.
-	clock := startClock(ctx, full.Timeout)
+	clock := startClock(ctx, opts.Timeout)
 	defer clock.cancel(nil)
 	defer clock.timer.Stop()
 
-	id, closeAgent := identity.Load(ctx, cfg, full.Keyring, full.Prompt, clock.pause)
+	id, closeAgent := identity.Load(ctx, cfg, opts.Keyring, opts.Prompt, clock.pause)
 	defer closeAgent()
 
-	raw, via, err := openTransport(clock, cfg, opts)
+	raw, err := openTransport(clock.ctx, cfg, opts)
 	if err != nil {
 		return nil, explainFailure(ctx, cfg, clock, hosts, id, stepConnect, err)
 	}
 	tracked := &trackedConn{Conn: raw}
 	tracked.recordData()
-	client, err := handshake(clock.ctx, tracked, cfg, full, hosts, id)
+	client, err := handshake(clock.ctx, tracked, cfg, hosts, id)
 	if err != nil {
 		raw.Close()
-		if via != nil {
-			via.Close()
-		}
 		return nil, explainFailure(ctx, cfg, clock, hosts, id, stepLogIn, err)
 	}
-	conn := newConn(cfg, full, sshTransport{client}, via)
+	conn := newConn(cfg, opts, sshTransport{client})
 	conn.closed.Go(func() { conn.sendKeepAlives(tracked) })
 	return conn, nil
 }
 
 // handshake exchanges keys with the server, checks the host key and logs in.
-func handshake(ctx context.Context, conn net.Conn, cfg sshconfig.Config, opts Options, hosts *hostkeys.Checker, id *identity.Login) (*ssh.Client, error) {
+func handshake(ctx context.Context, conn net.Conn, cfg sshconfig.Config, hosts *hostkeys.Checker, id *identity.Login) (*ssh.Client, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	var banner string // the last text of the server, such as PAM's reason for a refusal
@@ -155,14 +151,11 @@ const (
 // explainFailure returns the error of Dial for err, the error of a step.
 func explainFailure(ctx context.Context, cfg sshconfig.Config, clock *loginClock, hosts *hostkeys.Checker, id *identity.Login, step string, err error) error {
 	var negotiation *ssh.AlgorithmNegotiationError
-	ofJumpHost := errors.As(err, new(*hostkeys.UnknownError)) || errors.As(err, new(*hostkeys.ChangedError)) || errors.As(err, new(*AuthError))
 	switch {
 	case ctx.Err() != nil:
 		return failure.On(cfg.Node, fmt.Errorf("%s %s: %w", step, cfg.Addr(), context.Cause(ctx)))
 	case hosts.Err != nil:
 		return hosts.Err
-	case ofJumpHost:
-		return err // a retry does not help
 	case clock.hasExpired() && step == stepConnect:
 		err = fmt.Errorf("no answer within %v: %w", clock.limit, err)
 	case clock.hasExpired():

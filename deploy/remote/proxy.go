@@ -1,8 +1,8 @@
 package remote
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -11,32 +11,19 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
-// openTransport opens the byte stream to the host: directly, through a jump host, or through a proxy command. The *Conn is the
-// connection to the jump host, or nil. opts are the options without defaults, because the configuration of the jump host may set
-// other time limits.
-func openTransport(clock *loginClock, cfg sshconfig.Config, opts Options) (net.Conn, *Conn, error) {
-	ctx := clock.ctx
+// openTransport opens the byte stream to the host: directly, through a jump host, or through a proxy command.
+func openTransport(ctx context.Context, cfg sshconfig.Config, opts Options) (net.Conn, error) {
 	switch {
-	case cfg.Via != nil:
-		resume := clock.pause() // the time limit is only for the login at the node itself
-		opts.host, opts.sudo = nil, nil
-		via, err := Dial(ctx, *cfg.Via, opts)
-		resume()
-		if err != nil {
-			return nil, nil, fmt.Errorf("jump host %s: %w", cfg.Via.Alias, err)
+	case len(cfg.Jump) > 0:
+		argv := []string{"ssh", "-W", cfg.Addr(), "-o", "BatchMode=yes"}
+		if opts.AcceptNewHostKeys {
+			argv = append(argv, "-o", "StrictHostKeyChecking=accept-new")
 		}
-		conn, err := via.transport.(sshTransport).DialContext(ctx, "tcp", cfg.Addr())
-		if err != nil {
-			err = via.explainError(err)
-			via.Close()
-			return nil, nil, fmt.Errorf("through jump host %s: %w", cfg.Via.Alias, err)
-		}
-		return conn, via, nil
+		return startProxy(cfg, Cmd{Argv: append(argv, cfg.Jump...), Name: "ssh to the jump host " + cfg.Jump[len(cfg.Jump)-1]}), nil
 	case cfg.ProxyCommand != "":
-		return startProxy(cfg), nil, nil
+		return startProxy(cfg, Cmd{Argv: []string{"sh", "-c", "exec " + cfg.ProxyCommand}, Name: "the proxy command"}), nil
 	}
-	conn, err := opts.DialContext(ctx, cfg.Network, cfg.Addr())
-	return conn, nil, err
+	return opts.DialContext(ctx, cfg.Network, cfg.Addr())
 }
 
 // proxyConn is a connection to stdin and stdout of a proxy command. The command runs on this machine.
@@ -45,10 +32,10 @@ type proxyConn struct {
 	local *Conn
 }
 
-func startProxy(cfg sshconfig.Config) net.Conn {
+func startProxy(cfg sshconfig.Config, cmd Cmd) net.Conn {
 	here := sshconfig.Config{Node: cfg.Node, Local: true}
-	local := newConn(here, Options{}.withDefaults(here), newLocalTransport(), nil)
-	return proxyConn{local.DialCommand(Cmd{Argv: []string{"sh", "-c", "exec " + cfg.ProxyCommand}, Name: "the proxy command"}), local}
+	local := newConn(here, Options{}.withDefaults(here), newLocalTransport())
+	return proxyConn{local.DialCommand(cmd), local}
 }
 
 // Read reads from the proxy command. It removes the name of the node from an error, because the error of the connection

@@ -1,11 +1,13 @@
 package remote_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
@@ -43,12 +45,26 @@ Host hop
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !cfg.AcceptNew || cfg.Via == nil || cfg.Via.User != "bob" {
+	if !cfg.AcceptNew {
 		t.Errorf("%+v", cfg)
 	}
 	cfg.AcceptNew = false
-	if err := try(t, cfg, remote.Options{}); err != nil {
-		t.Error(err)
+	conn := dial(t, cfg, lively(500*time.Millisecond))
+	out, err := conn.Output(t.Context(), remote.Cmd{Argv: []string{"cat"}, Stdin: strings.NewReader(strings.Repeat("x", 1<<20))})
+	if err != nil || len(out) != 1<<20 {
+		t.Errorf("%d bytes, %v", len(out), err)
+	}
+	s.freeze()
+	var lost *remote.LostError
+	if err := conn.Run(t.Context(), remote.Cmd{Argv: []string{"true"}}); !errors.As(err, &lost) {
+		t.Errorf("with a frozen jump host: %v", err)
+	}
+	s.thaw()
+	os.Remove(known)
+	var unreachable *remote.UnreachableError
+	if err := try(t, cfg, remote.Options{}); !errors.As(err, &unreachable) || !strings.Contains(err.Error(), "jump host ssh://hop") ||
+		!strings.Contains(err.Error(), "Host key verification failed") || strings.Count(err.Error(), "node-1: ") != 1 {
+		t.Errorf("an unknown jump host: %v", err)
 	}
 	if _, err := sshconfig.Resolve(t.Context(), sshconfig.Target{Name: "node-1", Host: "web", SSHOptions: []string{"-o", "NoSuchOption=x"}}); err == nil ||
 		!strings.Contains(strings.ToLower(err.Error()), "nosuchoption") {

@@ -36,8 +36,8 @@ type Target struct {
 	// Escalation is the command that runs another command as root, such as "sudo -H --". It is used if the login user is not root.
 	Escalation []string
 
-	// Via is the jump host. It replaces the setting ProxyJump of the user's OpenSSH configuration.
-	Via *Target
+	// Jump is the jump host, as [user@]host[:port]. It replaces the setting ProxyJump of the user's OpenSSH configuration.
+	Jump string
 }
 
 // isComplete reports whether the target can be used without the user's OpenSSH configuration. The
@@ -68,8 +68,8 @@ type Config struct {
 	HashKnownHosts   bool   // whether the host's name is hashed in new entries of known_hosts
 	AcceptNew        bool   // the user's configuration accepts unknown host keys
 
-	Via          *Config // the jump host
-	ProxyCommand string  // command line for sh; the stdin and stdout of the program are the connection
+	Jump         []string // arguments of ssh that name the jump host; nil: none. ssh -W makes the connection through this host
+	ProxyCommand string   // command line for sh; the stdin and stdout of the program are the connection
 
 	Escalation []string
 

@@ -19,10 +19,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// maxHops limits the number of jump hosts. Without a limit, two hosts that jump through each other
-// would be resolved endlessly.
-const maxHops = 8
-
 // Resolver determines how to connect to a target. The zero value uses the real ssh and the
 // real environment.
 type Resolver struct {
@@ -50,7 +46,7 @@ func (r Resolver) Resolve(ctx context.Context, t Target) (Config, error) {
 	}
 	var all []Config
 	for _, t.Host = range append([]string{t.Host}, t.Fallbacks...) {
-		cfg, err := r.resolveHost(ctx, t, 0)
+		cfg, err := r.resolveHost(ctx, t)
 		if err != nil {
 			return Config{}, failure.On(t.Name, fmt.Errorf("resolve ssh target %s: %w", t.Host, err))
 		}
@@ -61,11 +57,8 @@ func (r Resolver) Resolve(ctx context.Context, t Target) (Config, error) {
 	return cfg, nil
 }
 
-// resolveHost does what Resolve does for one host of the target. depth is the number of jump hosts that were resolved before.
-func (r Resolver) resolveHost(ctx context.Context, t Target, depth int) (Config, error) {
-	if depth > maxHops {
-		return Config{}, fmt.Errorf("more than %d jump hosts: do they jump through each other?", maxHops)
-	}
+// resolveHost does what Resolve does for one host of the target.
+func (r Resolver) resolveHost(ctx context.Context, t Target) (Config, error) {
 	if !isPlainWord(t.Host) {
 		return Config{}, fmt.Errorf("%q is not a host name", t.Host)
 	}
@@ -83,13 +76,10 @@ func (r Resolver) resolveHost(ctx context.Context, t Target, depth int) (Config,
 		}
 		cfg.HostKeys = append(cfg.HostKeys, key)
 	}
-	if t.Via != nil {
-		via, err := r.resolveHost(ctx, *t.Via, depth+1)
-		if err != nil {
-			return Config{}, fmt.Errorf("jump host %s: %w", t.Via.Host, err)
+	if t.Jump != "" {
+		if err := cfg.setJump(t.SSHOptions, t.Jump); err != nil {
+			return Config{}, err
 		}
-		via.Node = t.Name
-		cfg.Via = &via
 	}
 	if t.isComplete() {
 		cfg.HostName, cfg.User, cfg.Port, cfg.Network = t.Host, *t.User, 22, "tcp"
@@ -111,7 +101,7 @@ func (r Resolver) resolveHost(ctx context.Context, t Target, depth int) (Config,
 	if err != nil {
 		return Config{}, err
 	}
-	return r.applySettings(ctx, cfg, t, printed, depth)
+	return r.applySettings(cfg, t, printed)
 }
 
 // sshCommand returns the `ssh -G` command. The target's port and user are in front of its options,
@@ -129,7 +119,7 @@ func sshCommand(t Target) []string {
 }
 
 // applySettings returns cfg with the settings that `ssh -G` has printed.
-func (r Resolver) applySettings(ctx context.Context, cfg Config, t Target, printed settings, depth int) (Config, error) {
+func (r Resolver) applySettings(cfg Config, t Target, printed settings) (Config, error) {
 	var errs []error
 	number := func(key string) int {
 		n, err := printed.number(key)
@@ -170,13 +160,11 @@ func (r Resolver) applySettings(ctx context.Context, cfg Config, t Target, print
 	if cfg.KeepAliveInterval > 0 {
 		cfg.KeepAliveMax = number("serveralivecountmax")
 	}
-	if err := errors.Join(errs...); err != nil || cfg.Via != nil {
+	if err := errors.Join(errs...); err != nil || len(cfg.Jump) > 0 {
 		return cfg, err
 	}
 	if jump := printed.get("proxyjump"); jump != "" && jump != "none" {
-		via, err := r.resolveJump(ctx, t, jump, depth)
-		cfg.Via = &via
-		return cfg, err
+		return cfg, cfg.setJump(t.SSHOptions, jump)
 	}
 	if command := printed.get("proxycommand"); command != "" && command != "none" {
 		if cfg.ProxyCommand, err = exp.expandTokens(command); err != nil {
@@ -186,24 +174,23 @@ func (r Resolver) applySettings(ctx context.Context, cfg Config, t Target, print
 	return cfg, nil
 }
 
-// resolveJump returns the Config of the last host of a ProxyJump chain. The other hosts of the chain
-// become the ProxyJump of that host. Like ssh, it uses only one of the target's options for jump
-// hosts: -F, the configuration file.
-func (r Resolver) resolveJump(ctx context.Context, t Target, chain string, depth int) (Config, error) {
+// setJump sets c.Jump to the arguments of ssh for the last host of a ProxyJump chain. The other hosts of the chain become the ProxyJump
+// of that host. Like ssh, it uses only one of the target's options for jump hosts: -F, the configuration file.
+func (c *Config) setJump(options []string, chain string) error {
 	hops := strings.Split(chain, ",")
-	via, err := parseHop(hops[len(hops)-1])
-	if err != nil {
-		return Config{}, err
+	for i, hop := range hops {
+		hops[i] = strings.TrimPrefix(hop, "ssh://")
+		if host := hops[i][strings.LastIndexByte(hops[i], '@')+1:]; !isPlainUser(hops[i]) || !isPlainWord(host) {
+			return fmt.Errorf("%q is not a jump host", hop)
+		}
 	}
-	via.Name, via.SSHOptions = t.Name, configFileOption(t.SSHOptions)
-	if rest := hops[:len(hops)-1]; len(rest) > 0 {
-		via.SSHOptions = append(via.SSHOptions, "-J", strings.Join(rest, ","))
+	last := len(hops) - 1
+	c.Jump = configFileOption(options)
+	if last > 0 {
+		c.Jump = append(c.Jump, "-J", strings.Join(hops[:last], ","))
 	}
-	cfg, err := r.resolveHost(ctx, via, depth+1)
-	if err != nil {
-		return Config{}, fmt.Errorf("jump host %s: %w", via.Host, err)
-	}
-	return cfg, nil
+	c.Jump = append(c.Jump, "--", "ssh://"+hops[last])
+	return nil
 }
 
 // configFileOption returns the last -F option in a list of ssh options, or nil.

@@ -3,9 +3,7 @@ package sshconfig
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 )
@@ -75,25 +73,4 @@ func (s settings) files(key string) []string {
 		files = append(files, word)
 	}
 	return files
-}
-
-// parseHop parses the address of a jump host, [user@]host[:port] or ssh://[user@]host[:port]. The caller checks its parts.
-func parseHop(text string) (Target, error) {
-	var t Target
-	t.Host = strings.TrimSuffix(strings.TrimPrefix(text, "ssh://"), "/")
-	if at := strings.LastIndexByte(t.Host, '@'); at >= 0 {
-		user := t.Host[:at]
-		t.User, t.Host = &user, t.Host[at+1:]
-	}
-	if bare := strings.Count(t.Host, ":") != 1 && !strings.Contains(t.Host, "]:"); bare { // no port, or an IPv6 address
-		t.Host = strings.TrimSuffix(strings.TrimPrefix(t.Host, "["), "]")
-		return t, nil
-	}
-	host, port, err := net.SplitHostPort(t.Host)
-	number, invalid := strconv.Atoi(port)
-	if err = errors.Join(err, invalid); err != nil {
-		return Target{}, fmt.Errorf("cannot read the jump host %q: %w", text, err)
-	}
-	t.Host, t.Port = host, &number
-	return t, nil
 }
