@@ -19,42 +19,25 @@
 //     and protects the running and the new system from the garbage collector.
 //  2. The script calls the new system's switch-to-configuration with "test". If the switch hangs,
 //     the script kills all processes in the run's control group but itself.
-//  3. The script waits for the jobs of the switch in systemd's queue, and for those that these wait for.
-//     Then it waits for a confirmation, which the client sends over a new connection. If the
-//     switch has started services, or timers, paths or sockets that start services later, the script watches these services,
+//  3. The script waits for systemd's jobs, and then for a confirmation, which the client sends over a
+//     new connection. If the switch has started services, the script watches these services,
 //     and waits for a second confirmation.
 //  4. After the last confirmation the script sets the profile and calls
-//     switch-to-configuration with "boot".
+//     switch-to-configuration with "boot". So a machine that reboots earlier boots the old system.
 //
-// The profile and the boot loader are changed after the confirmation. A machine that
-// reboots or loses its power before the confirmation still boots the old system.
 // Otherwise the script rolls back: immediately when the switch fails or hangs, and after
 // the time limit when no confirmation arrives. If the script is killed, systemd runs it
-// again for the rollback (ExecStopPost).
-//
-// After a rollback the script checks sshd, the routes and the firewall, through which clients reach the node. If they differ from
-// those before the switch, it restores them (sh/reach.sh): the old system does not undo commands of the new system.
-//
-// A rollback also restores the keys that were uploaded before the switch, by a script
-// that package secrets has stored in /run/keys/.nixbench-before. A run that succeeds
-// removes this folder.
+// again for the rollback (ExecStopPost). A rollback also restores the keys that were uploaded before the
+// switch (package secrets), and what differs in sshd, the routes and the firewall (sh/reach.sh).
 //
 // The time limit is [Request.Confirm]. While the switch runs, the time is counted from
 // the last progress: a line of the switch's log, or a change in systemd's queue of jobs.
 // Afterwards it is counted from the end of the switch. If Confirm is zero, no rollback
 // is armed, and the profile and the boot loader are set first, as by nixos-rebuild.
 //
-// If the client is killed before it confirms, the node rolls back automatically. If the
-// client is killed later, the node completes the run. [Activator.Activate] first finishes
-// an unfinished earlier run, see [Activator.FinishPrevious].
-//
-// # Results
+// If the client is killed before it confirms, the node rolls back. If the client is killed later, the
+// node completes the run. [Activator.Activate] first finishes an unfinished earlier run.
 //
 // If a systemd unit fails in this switch and did not fail before, the error is a [*FailedError]
-// with the name of the unit and the last lines of its log. Units that failed before the switch
-// and still fail cause no error; they are listed in [Result.AlreadyFailing].
-//
-// The script judges a switch by the exit code of switch-to-configuration, the lines that it prints, and the systemd
-// units of the node. Exit code 4 alone does not tell which part failed: the activation script, a unit, or the units of a user. Exit
-// code 1 with the line "Pre-switch checks failed" means that nothing was changed, so that there is nothing to roll back.
+// with the name of the unit and the last lines of its log.
 package activate

@@ -12,9 +12,8 @@ import (
 
 // Dry is what a switch would do, as reported by switch-to-configuration.
 type Dry struct {
-	Stop, Restart, Reload, Start, Skip []string // systemd units
-	RebootNeeded                       bool     // kernel, initrd or kernel parameters would change
-	Lines                              []string // the complete output
+	Stop, Restart, Reload, Start []string // systemd units
+	Lines                        []string // the complete output
 }
 
 // maxLineLength is the maximum length of a line of the output, in bytes. Even a list of all systemd units of a node is shorter.
@@ -44,8 +43,6 @@ func (a *Activator) dryActivate(ctx context.Context, node string, h Host, r Requ
 	args := []string{"dry", r.Path, r.Specialisation}
 	err = conn.Run(ctx, remote.Cmd{Argv: scriptArgv(nodeScript, args), Name: commandName(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
 	out.Flush()
-	none := Kernel{}
-	dry.RebootNeeded = res.Before.BootedKernel != none && res.Before.BootedKernel != res.Before.desiredKernel
 	res.Dry = dry
 	if err != nil {
 		for _, line := range dry.Lines[max(0, len(dry.Lines)-10):] {
@@ -66,12 +63,10 @@ func (d *Dry) addLine(line string) {
 		return
 	}
 	into, ok := map[string]*[]string{
-		"would stop the following units":                &d.Stop,
-		"would NOT stop the following changed units":    &d.Skip,
-		"would restart the following units":             &d.Restart,
-		"would reload the following units":              &d.Reload,
-		"would start the following units":               &d.Start,
-		"would NOT restart the following changed units": &d.Skip,
+		"would stop the following units":    &d.Stop,
+		"would restart the following units": &d.Restart,
+		"would reload the following units":  &d.Reload,
+		"would start the following units":   &d.Start,
 	}[what]
 	if ok {
 		*into = append(*into, strings.Split(units, ", ")...)

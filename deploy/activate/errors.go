@@ -108,17 +108,6 @@ type FailedError struct {
 	Run     // the node's record of the activation
 }
 
-// Hint returns how to deploy the system, if a pre-switch check says that the system can only be activated by a reboot.
-func (e *FailedError) Hint() string {
-	if e.Reason != reasonRefused || e.failedCheck() != inhibitorCheck {
-		return ""
-	}
-	return fmt.Sprintf("the new system changes components that only a reboot can replace: nixbench apply boot --on %s, and then nixbench reboot --on %[1]s", e.Node)
-}
-
-// inhibitorCheck is NixOS' pre-switch check of the option system.switch.inhibitors. It does not refuse the goal boot.
-const inhibitorCheck = "switchInhibitors"
-
 // failedCheck returns the name of the pre-switch check that failed, or an empty string.
 func (e *FailedError) failedCheck() string {
 	for _, line := range slices.Backward(e.Result.Log) {

@@ -33,7 +33,7 @@ type Node struct {
 	BootID string
 	Uptime time.Duration
 
-	BootedKernel, CurrentKernel, ProfileKernel Kernel
+	BootedKernel, ProfileKernel Kernel
 
 	Last *Run // nixbench's last run, or nil
 
@@ -42,7 +42,6 @@ type Node struct {
 	StorePath bool // the node's nixos-rebuild has --store-path; only set for a Request with NixosRebuild
 
 	desired         string // the requested system or its specialisation; empty if it is not in the node's store
-	desiredKernel   Kernel
 	specialisations []string
 }
 

@@ -26,8 +26,8 @@ func newNodeParser() *nodeParser {
 		"nixos": &n.NixOS, "current": &n.Current, "booted": &n.Booted, "profile": &n.Profile, "engine": &n.Engine,
 		"link": &p.link, "generation": &n.Generations, "deployed": &n.Deployed, "specialisation": &n.specialisations,
 		"failed": (*unitList)(&n.Failed), "system": &n.System, "boot-id": &n.BootID, "uptime": &n.Uptime,
-		"kernel-booted": &n.BootedKernel, "kernel-current": &n.CurrentKernel, "kernel-profile": &n.ProfileKernel,
-		"kernel-wanted": &n.desiredKernel, "wanted": &n.desired, "store-path": &n.StorePath, "no-keys": &n.NoKeys, "end": &p.ended,
+		"kernel-booted": &n.BootedKernel, "kernel-profile": &n.ProfileKernel,
+		"wanted": &n.desired, "store-path": &n.StorePath, "no-keys": &n.NoKeys, "end": &p.ended,
 
 		"run-run": &r.ID, "run-goal": (*string)(&r.Goal), "run-path": &r.path, "run-from": &r.From, "run-to": &r.To,
 		"run-armed": &r.Armed, "run-phase": &r.phase,

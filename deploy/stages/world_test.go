@@ -612,12 +612,12 @@ func (n *simulatedNode) activate(e *sshtest.Exec, argv []string) int {
 		fmt.Fprintf(w, "generation=/nix/var/nix/profiles/system-%d-link 1700000000 %s 25.05\n", i+1, path)
 	}
 	fmt.Fprintf(w, "failed=%s\nsystem=running\nboot-id=%d\nuptime=1000\n", n.failed, n.boot+1)
-	for _, which := range []string{"booted", "current", "profile"} {
+	for _, which := range []string{"booted", "profile"} {
 		fmt.Fprintf(w, "kernel-%s=/k /i /m quiet\n", which)
 	}
 	fmt.Fprintf(w, "deployed=%s\n", n.current)
 	if wanted != "" {
-		fmt.Fprintf(w, "wanted=%s\nkernel-wanted=/k /i /m quiet\n", wanted)
+		fmt.Fprintf(w, "wanted=%s\n", wanted)
 	}
 	for _, line := range n.run {
 		fmt.Fprintf(w, "run-%s\n", line)

@@ -96,9 +96,9 @@ printKernel() { # NAME SYSTEM: prints the parts of a system that only a reboot c
 nameKernels() {
   local part system other
   for part in kernel initrd kernel-modules; do
-    for system in $booted $current $profile; do
+    for system in $booted $profile; do
       [ -e "$system/$part" ] || continue
-      for other in $booted $current $profile; do
+      for other in $booted $profile; do
         [ ! "$system/$part" -ef "$other/$part" ] || break
       done
       target[$system/$part]=$other/$part
@@ -116,7 +116,7 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   if [ "$3" = brief ]; then
     resolveFolders $current $booted $profile "${links[@]}" && nameKernels
   else
-    mapfile -t files < <(kernelFiles $booted; kernelFiles $current; kernelFiles $profile; [ -z "$1" ] || kernelFiles "$system")
+    mapfile -t files < <(kernelFiles $booted; kernelFiles $profile)
     readLinks $current $booted $profile "${links[@]}" "${files[@]}" ${1:+"$system"}
   fi || die "a generation was removed during the inspection; inspect the node again"
   echo "current=${target[$current]-}"
@@ -144,7 +144,6 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   printBoot
   printUptime
   printKernel kernel-booted $booted
-  printKernel kernel-current $current
   printKernel kernel-profile $profile
   [ ! -r $kept/deployed ] || while read -r deployed _; do echo "deployed=$deployed"; done <$kept/deployed
   [ -s $keyList ] || [ -e $keyList.new ] || [ -e $keysAside ] || echo "no-keys=yes"
@@ -157,7 +156,6 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   fi
   if [ -n "$1" ]; then
     [ -x "$system/bin/switch-to-configuration" ] && echo "wanted=${target[$system]-}"
-    printKernel kernel-wanted "$system"
     [ -d "$1/specialisation" ] && for name in "$1"/specialisation/*; do
       [ -e "$name" ] && echo "specialisation=${name##*/}"
     done
