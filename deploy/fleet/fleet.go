@@ -54,7 +54,7 @@ func New(hive *nixeval.Hive, o Options) *Fleet {
 		o.Keyring = &identity.Keyring{} // one keyring for all nodes, so that a passphrase is asked for once and not once per node
 	}
 	if o.KnownHosts == nil {
-		o.KnownHosts = &hostkeys.KnownHosts{Send: o.Send}
+		o.KnownHosts = &hostkeys.KnownHosts{}
 	}
 	if o.Resolve == nil {
 		o.Resolve = sshconfig.Resolve

@@ -150,7 +150,6 @@ const (
 
 // explainFailure returns the error of Dial for err, the error of a step.
 func explainFailure(ctx context.Context, cfg sshconfig.Config, clock *loginClock, hosts *hostkeys.Checker, id *identity.Login, step string, err error) error {
-	var negotiation *ssh.AlgorithmNegotiationError
 	switch {
 	case ctx.Err() != nil:
 		return failure.On(cfg.Node, fmt.Errorf("%s %s: %w", step, cfg.Addr(), context.Cause(ctx)))
@@ -165,9 +164,6 @@ func explainFailure(ctx context.Context, cfg sshconfig.Config, clock *loginClock
 		return &AuthError{failure.About{Node: cfg.Node, Err: err,
 			Text: fmt.Sprintf("%s refuses to log in %s: tried %s; add one of these keys to the user's authorized keys, or name another with deployment.sshOptions: %v",
 				cfg.Addr(), cfg.User, cmp.Or(strings.Join(id.Tried, ", "), "nothing"), err)}}
-	case errors.As(err, &negotiation):
-		return failure.On(cfg.Node, fmt.Errorf("%s and nixbench have no %s algorithm in common (it offers %s): %w",
-			cfg.Addr(), negotiation.What, strings.Join(negotiation.SupportedAlgorithms, ","), err))
 	}
 	return NewUnreachableError(cfg.Node, cfg.Addr(), "", err)
 }

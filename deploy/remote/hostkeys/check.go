@@ -190,15 +190,11 @@ func (h *Checker) formatLine(key ssh.PublicKey) string {
 	return knownhosts.Line([]string{h.cfg.KnownHostsName()}, key)
 }
 
-// appendLine appends a line with one write. If only a part of the line was written, appendLine
-// truncates the file to its old size.
+// appendLine appends a line with one write. If the last line of the file has no line end, it adds that line end, too.
 func appendLine(f *os.File, line string) error {
 	end, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
 	last := []byte{'\n'}
-	if end > 0 {
+	if err == nil && end > 0 {
 		_, err = f.ReadAt(last, end-1)
 	}
 	if last[0] != '\n' {
@@ -207,8 +203,5 @@ func appendLine(f *os.File, line string) error {
 	if err == nil {
 		_, err = f.WriteString(line + "\n")
 	}
-	if err != nil {
-		return errors.Join(err, f.Truncate(end))
-	}
-	return f.Sync()
+	return err
 }

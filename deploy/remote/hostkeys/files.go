@@ -3,24 +3,19 @@ package hostkeys
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/skeema/knownhosts"
 
 	"github.com/nixbench/nixbench/deploy/durable"
-	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // KnownHosts caches known_hosts files, so that a thousand connections read the same file only once. Pass the same
 // KnownHosts to every Dial. The zero value works.
 type KnownHosts struct {
-	Send event.Sink // receives warnings about lines that cannot be read
-
 	mu   sync.Mutex            // held while a file is read, so that concurrent callers share the result
 	keys map[string]*knownKeys // names of files, joined with NUL → content of these files
 }
@@ -30,8 +25,7 @@ type knownKeys struct {
 	db *knownhosts.HostKeyDB
 	// names maps the path of a temporary copy to the path of the original file. A file with lines that cannot
 	// be parsed is read from a copy in which these lines are empty.
-	names    map[string]string
-	warnings []string // warnings about lines that cannot be read
+	names map[string]string
 }
 
 // read returns the content of the files. With again, it reads the files also if they were read before.
@@ -45,11 +39,6 @@ func (k *KnownHosts) read(files []string, again bool) (*knownKeys, error) {
 	read, err := readKnownHosts(files)
 	if err != nil {
 		return nil, err
-	}
-	for _, text := range read.warnings {
-		if !again {
-			k.Send.Warn("%s", text)
-		}
 	}
 	if k.keys == nil {
 		k.keys = map[string]*knownKeys{}
@@ -86,20 +75,17 @@ func readKnownHosts(names []string) (*knownKeys, error) {
 		defer os.RemoveAll(dir)
 		copied := filepath.Join(dir, "known_hosts")
 		lines := bytes.Split(data, []byte("\n"))
-		var skipped []string
 		for i, line := range lines {
 			if err := os.WriteFile(copied, line, 0o600); err != nil {
 				return nil, err
 			}
 			if _, err := knownhosts.NewDB(copied); err != nil {
 				lines[i] = nil
-				skipped = append(skipped, strconv.Itoa(i+1))
 			}
 		}
 		if err := os.WriteFile(copied, bytes.Join(lines, []byte("\n")), 0o600); err != nil {
 			return nil, err
 		}
-		k.warnings = append(k.warnings, fmt.Sprintf("%s: lines that cannot be read are skipped, as by OpenSSH: %s", name, strings.Join(skipped, ", ")))
 		k.names[copied] = name
 		files = append(files, copied)
 	}

@@ -32,14 +32,7 @@ func (s *Server) forward(ctx context.Context, offered ssh.NewChannel) {
 		addr = socket.Path
 	}
 	if s.opts.ForbidForwarding {
-		// For a forbidden TCP connection, sshd sends the reason "prohibited". For a forbidden socket, it sends another
-		// reason, and the client then runs a command that inspects the socket. A Handler of a test cannot answer this
-		// command. So if there is a Handler, the server sends "prohibited" for a socket, too.
-		reason := ssh.Prohibited
-		if network == "unix" && !s.printMarks {
-			reason = ssh.ConnectionFailed
-		}
-		offered.Reject(reason, "open failed")
+		offered.Reject(ssh.Prohibited, "open failed")
 		return
 	}
 	var far net.Conn
