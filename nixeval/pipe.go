@@ -15,7 +15,7 @@ import (
 // kills the program. When ctx is cancelled, the program is ended.
 func StartPipe(ctx context.Context, c Command) (io.ReadWriteCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	cmd, lines := newProcess(ctx, c)
+	cmd, stderr := newProcess(ctx, c)
 	in, inErr := cmd.StdinPipe()
 	out, outErr := cmd.StdoutPipe()
 	err := errors.Join(inErr, outErr)
@@ -35,7 +35,7 @@ func StartPipe(ctx context.Context, c Command) (io.ReadWriteCloser, error) {
 		defer time.AfterFunc(time.Second, cancel).Stop()
 		defer cancel()
 		cmd.Wait() // the exit status of the program does not matter, because the protocol reports errors
-		lines.flush()
+		stderr.Flush()
 		return nil
 	})}, nil
 }

@@ -1,7 +1,6 @@
 package nixeval
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -105,23 +104,5 @@ func TestExecDoesNotWaitForLeftovers(t *testing.T) {
 func TestExecMissingProgram(t *testing.T) {
 	if _, err := Exec(t.Context(), Command{Argv: []string{"no-such-program-here"}}); !errors.Is(err, ErrNoNix) {
 		t.Errorf("error %v", err)
-	}
-}
-
-// An endless line takes a limited amount of memory.
-func TestLinesAreLimited(t *testing.T) {
-	var got []string
-	w := &lineWriter{each: func(line string) { got = append(got, line) }}
-	chunk := bytes.Repeat([]byte("x"), 64<<10)
-	for range 100 {
-		if _, err := w.Write(chunk); err != nil {
-			t.Fatal(err)
-		}
-		if len(w.rest) > maxLine {
-			t.Fatalf("%d bytes are kept", len(w.rest))
-		}
-	}
-	if _, err := w.Write([]byte("end\nnext\n")); err != nil || len(got) != 2 || len(got[0]) != maxLine || got[1] != "next" {
-		t.Errorf("%d lines, error %v", len(got), err)
 	}
 }

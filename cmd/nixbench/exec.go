@@ -10,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/lines"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -50,7 +51,7 @@ func execCommand(a *app) *cobra.Command {
 				c.Stdout, c.Stderr = a.view.Raw()
 				return h.Run(ctx, c)
 			}
-			out := &remote.Lines{Each: func(line string, _ bool) { a.view.Output(n.Name, line) }, Err: a.view.Err}
+			out := &lines.Writer{Each: func(line string) { a.view.Output(n.Name, line) }, Err: a.view.Err}
 			c.Stdout, c.Stderr = out, out
 			defer out.Flush()
 			return h.Run(ctx, c)

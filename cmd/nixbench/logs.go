@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/lines"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -108,8 +109,8 @@ func runLogs(a *app, on []string, argv []string, flags logsFlags) error {
 	out, errs := a.view.Raw()
 	results := deploy.RunOnNodes(a.ctx, s, func(ctx context.Context, h *remote.Host, n nixeval.Node) error {
 		empty := true
-		lines := func(w io.Writer, began func()) *remote.Lines {
-			return &remote.Lines{Err: a.view.Err, Each: func(line string, _ bool) {
+		split := func(w io.Writer, began func()) *lines.Writer {
+			return &lines.Writer{Err: a.view.Err, Each: func(line string) {
 				if began(); prefixed {
 					a.view.Output(n.Name, line)
 				} else {
@@ -117,7 +118,7 @@ func runLogs(a *app, on []string, argv []string, flags logsFlags) error {
 				}
 			}}
 		}
-		stdout, stderr := lines(out, func() { empty = false }), lines(errs, func() {})
+		stdout, stderr := split(out, func() { empty = false }), split(errs, func() {})
 		err := h.Run(ctx, remote.Cmd{Argv: argv, Sudo: true, Unlimited: true, Stdout: stdout, Stderr: stderr})
 		stdout.Flush()
 		stderr.Flush()

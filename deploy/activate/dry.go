@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/lines"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -15,9 +16,6 @@ type Dry struct {
 	Stop, Restart, Reload, Start []string // systemd units
 	Lines                        []string // the complete output
 }
-
-// maxLineLength is the maximum length of a line of the output, in bytes. Even a list of all systemd units of a node is shorter.
-const maxLineLength = 1 << 20
 
 // dryTimeout is the time limit of a dry activation.
 const dryTimeout = 5 * time.Minute
@@ -35,7 +33,7 @@ func (a *Activator) dryActivate(ctx context.Context, node string, h Host, r Requ
 	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "the node's report of what a switch would do", Until: until})
 	defer wait.End()
 	dry := &Dry{}
-	out := &remote.Lines{Max: maxLineLength, Each: func(line string, _ bool) {
+	out := &lines.Writer{Each: func(line string) {
 		line = strings.ToValidUTF8(line, "�")
 		dry.addLine(line)
 		a.sendEvent(node, event.NodeLog, event.Activate, line)

@@ -54,7 +54,6 @@ type watch struct {
 	lines   int                 // number of received log lines
 	tail    []string            // the last received log lines
 	units   map[string][]string // name of a systemd unit that has failed → the last lines of its log
-	last    string              // name of the last received line
 
 	afterSwitch func(context.Context) bool // see [Request.AfterSwitch]
 	changed     bool                       // afterSwitch has changed the node
@@ -231,30 +230,19 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 // handleLine stores one name=value line that the shell script on the node has printed. It keeps lines of the switch's log and
 // of the logs of broken systemd units itself, and passes any other line to p.
 func (w *watch) handleLine(p *nodeParser, name, value string) {
-	if name == continuedLine {
-		if w.last == "log" {
-			w.appendLog(value)
-		}
-		return
-	}
-	w.last = name
 	switch name {
 	case "log":
-		w.lines++ // the parts of one long line are one line, because the node counts the lines of its log file
-		w.appendLog(value)
+		w.lines++
+		if w.tail = append(w.tail, value); len(w.tail) > tailLines {
+			w.tail = w.tail[1:]
+		}
+		w.a.sendEvent(w.name, event.NodeLog, event.Activate, value)
 	case "unit":
 		unit, line, _ := strings.Cut(value, " ")
 		w.units[unit] = append(w.units[unit], line)
 	default:
 		p.handleLine(name, value)
 	}
-}
-
-func (w *watch) appendLog(text string) {
-	if w.tail = append(w.tail, text); len(w.tail) > tailLines {
-		w.tail = w.tail[1:]
-	}
-	w.a.sendEvent(w.name, event.NodeLog, event.Activate, text)
 }
 
 // attemptLimit returns the time limit for a login, and also for the first output after the login. It doubles the limit after each

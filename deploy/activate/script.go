@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/lines"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -59,9 +60,8 @@ func selectScript(command string) string {
 const readCommand = `LC_ALL=C
 read -rN "$1" script && shift && eval "$script"`
 
-// continuedLine is the name under which the second and later parts of a very long line of output are passed on. The shell script
-// on the node never prints this name. These parts are not split at "=", because they are from the middle of a log line.
-const continuedLine = "…"
+// longestLine is the maximal length of a line of output in bytes. The rest of a longer line is dropped.
+const longestLine = 64 << 10
 
 // scriptArgv returns the command line of a shell that reads the script from its stdin and executes it with args.
 func scriptArgv(script string, args []string) []string {
@@ -72,11 +72,8 @@ func scriptArgv(script string, args []string) []string {
 // every name=value line of the output. The script is passed on stdin, because sudo writes arguments to its log.
 func executeScript(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
 	script := selectScript(args[0])
-	out := &remote.Lines{Each: func(line string, continued bool) {
-		line = strings.ToValidUTF8(line, "�")
-		if name, value, ok := strings.Cut(line, "="); continued {
-			each(continuedLine, line)
-		} else if ok {
+	out := &lines.Writer{Max: longestLine, Each: func(line string) {
+		if name, value, ok := strings.Cut(strings.ToValidUTF8(line, "�"), "="); ok {
 			each(name, value)
 		}
 	}}

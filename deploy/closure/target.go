@@ -6,16 +6,16 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/lines"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
-// longestMessage is the maximal length of a line of Nix's log in bytes. It is larger than the default limit of
-// remote.Lines, because a line that was split cannot be parsed. Longer lines are discarded.
+// longestMessage is the maximal length of a line of Nix's log in bytes. Longer lines are discarded, because a line that was cut cannot
+// be parsed.
 const longestMessage = 1 << 20
 
 const (
@@ -39,16 +39,16 @@ func (l *link) build(ctx context.Context, drv string) error {
 	}
 	log := &nixlog.Log{Phase: event.Build, Send: l.c.newBuildSink(l.node)}
 	argv := []string{"env", "NIX_REMOTE=daemon", "nix-store", "--realise", "--keep-going", "--no-gc-warning", "--log-format", "internal-json", "--", drv}
-	lines := &remote.Lines{Max: longestMessage, Each: func(line string, continued bool) {
-		if !continued && len(line) < longestMessage-utf8.UTFMax { // parse only complete lines
+	stderr := &lines.Writer{Max: longestMessage, Each: func(line string) {
+		if len(line) < longestMessage {
 			log.HandleLine(line)
 		}
 	}}
 	ctx, cancel := context.WithTimeoutCause(ctx, buildTime, fmt.Errorf("the build has not ended within %v", buildTime))
 	defer cancel()
 	// Build through the Nix daemon, even as root: the daemon builds as separate users, and ends the build when its client disconnects.
-	err := l.conn.Run(ctx, remote.Cmd{Argv: argv, Stderr: lines, MaxOutput: buildLog})
-	lines.Flush()
+	err := l.conn.Run(ctx, remote.Cmd{Argv: argv, Stderr: stderr, MaxOutput: buildLog})
+	stderr.Flush()
 	if err == nil {
 		return nil
 	}

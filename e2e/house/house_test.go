@@ -30,7 +30,7 @@ var layers = []string{
 	"deploy/fleet deploy/activate deploy/closure deploy/secrets deploy/check deploy/facts deploy/selection",
 	"deploy/state deploy/remote",
 	"nixeval deploy/machine/provider",
-	"deploy/durable deploy/event deploy/failure deploy/child deploy/packages modules templates",
+	"deploy/durable deploy/event deploy/failure deploy/lines deploy/child deploy/packages modules templates",
 }
 
 func root(t *testing.T) string {
