@@ -64,20 +64,11 @@ func describeNewClusters(hive *nixeval.Hive, before *state.State) []string {
 			n := before.Nodes[m.Node]
 			existed = existed || n.LastConfirmed != nil && n.Engine == k.Name
 		}
-		if usage := describeUsage(k, members); usage != "" && !existed {
+		if usage := k.Usage(members[k.Name]); usage != "" && !existed {
 			out = append(out, usage)
 		}
 	}
 	return out
-}
-
-// describeUsage returns a text that tells how to use the cluster of an engine, or an empty string. members are the members of all
-// engines, by the kind of the engine.
-func describeUsage(kind engine.Kind, members map[string][]engine.Member) string {
-	if kind.Usage == nil {
-		return ""
-	}
-	return kind.Usage(members[kind.Name])
 }
 
 // ClusterOf returns the hive's cluster with an engine of this kind. It is for a command that only this engine has. If no node of the
@@ -95,7 +86,7 @@ func ClusterOf(s *Session, kind engine.Kind, command string) (engine.Cluster, er
 	var titles, hints []string
 	for _, other := range others {
 		titles = append(titles, other.Title)
-		if usage := describeUsage(other, all); usage != "" {
+		if usage := other.Usage(all[other.Name]); usage != "" {
 			hints = append(hints, usage)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Kind describes an engine to the rest of nixbench. Only Name, Title and New are required.
+// Kind describes an engine to the rest of nixbench. Name, Title, New and Usage are required.
 type Kind struct {
 	Name  string // the value of deployment.engine.kind, such as "kubernetes"
 	Title string // the name of the software in messages, such as "Kubernetes"
@@ -16,8 +16,8 @@ type Kind struct {
 	// AccessFile is the name of a file in the state folder, to which a command such as nixbench kubeconfig writes the credentials
 	// of the cluster's administrator. nixbench removes the file with the other secrets of the cluster.
 	AccessFile string
-	// Usage returns a command with which the user can use the cluster of these members, and its purpose. nixbench
-	// shows it when the cluster has been created.
+	// Usage returns a command with which the user can use the cluster of these members, and its purpose, or an empty string.
+	// nixbench shows it when the cluster has been created.
 	Usage func(members []Member) string
 	// DrainOptions are the kinds of work that a drain deletes only if the user allows it.
 	DrainOptions []DrainOption

@@ -17,14 +17,9 @@ import (
 // Engines maps the name of each kind of engine, such as kubernetes, to its constructor.
 type Engines map[string]func(engine.Cluster) engine.Engine
 
-// Of returns the engines of the hive, ordered by kind. Each engine can run commands on its members.
-func (makers Engines) Of(hive *nixeval.Hive, f *fleet.Fleet) ([]engine.Engine, error) {
-	return makers.OfWithout(hive, f, nil)
-}
-
-// OfWithout returns the engines of the hive, ordered by kind. The engines run no commands on the nodes that the argument without
-// names, because these nodes are about to be removed.
-func (makers Engines) OfWithout(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engine.Engine, error) {
+// Of returns the engines of the hive, ordered by kind. They can run commands on their members, but not on those that the argument
+// without names, because these nodes are about to be removed.
+func (makers Engines) Of(hive *nixeval.Hive, f *fleet.Fleet, without ...string) ([]engine.Engine, error) {
 	all, err := makers.makeEngines(hive, f, without)
 	var out []engine.Engine
 	for _, t := range all {

@@ -38,7 +38,7 @@ func (d *Deployer) hasRemainingMembers(removed []string) bool {
 // not destroyed. An engine without such a node is left as it is.
 func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *machine.DestroyPlan, o Options) error {
 	nodes := destroyPlan.RemovedNodes()
-	engines, err := d.Engines.OfWithout(d.Machines.Hive, d.Fleet, nodes)
+	engines, err := d.Engines.Of(d.Machines.Hive, d.Fleet, nodes...)
 	if err != nil {
 		return err
 	}
