@@ -36,3 +36,34 @@ func TestConfirmMeasuresTheAnswer(t *testing.T) {
 		}
 	}
 }
+
+// What the user typed before a question on a terminal is not its answer.
+func TestConfirmDiscardsEarlierInput(t *testing.T) {
+	user, terminal, err := openTerminal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer user.Close()
+	defer terminal.Close()
+	stdin := os.Stdin
+	os.Stdin = terminal
+	defer func() { os.Stdin = stdin }()
+	io.WriteString(user, "y\n")
+	asked := &answering{user: user, answer: "n\n"}
+	a := &app{ctx: t.Context(), view: ui.New(ui.Options{Out: io.Discard, Err: asked}), sink: func(event.Event) {}}
+	defer a.view.Close()
+	if err := a.confirm("remove it?", nil, false); !errors.Is(err, errDeclined) {
+		t.Errorf("got %v, want %v", err, errDeclined)
+	}
+}
+
+// answering types the answer when it sees the question.
+type answering struct {
+	user   io.Writer
+	answer string
+}
+
+func (a *answering) Write(p []byte) (int, error) {
+	_, err := io.WriteString(a.user, a.answer)
+	return len(p), err
+}
