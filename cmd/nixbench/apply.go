@@ -24,7 +24,7 @@ them.
 
 Goals:
   switch        activate the new system, and make it the boot default (the
-                default goal; with --reboot, boot is the default)
+                default goal)
   boot          only make it the boot default
   test          only activate it, until the next boot
   dry-activate  show which units a switch would change, and change nothing
@@ -94,11 +94,7 @@ func applyCommand(a *app) *cobra.Command {
 		if len(args) == 1 && isPlanFile(args[0]) {
 			return runApplyPlan(a, args[0], flags, cmd.Flags())
 		}
-		goal := node.Switch
-		if flags.reboot {
-			goal = node.Boot
-		}
-		goal, err := parseGoal(args, goal)
+		goal, err := parseGoal(args, node.Switch)
 		if err != nil {
 			return err
 		}
@@ -136,7 +132,7 @@ func (f *applyFlags) addTo(cmd *cobra.Command) {
 	set.BoolVar(&f.noSubstitute, "no-substitute", false, "copy all store paths from this machine; nodes do not fetch them from their own substituters")
 	set.BoolVar(&f.noKeys, "no-keys", false, "do not upload deployment.keys")
 	set.BoolVar(&f.recreate, "recreate", false, "recreate machines whose role has another image now; the data on their disks are lost")
-	set.BoolVar(&f.reboot, "reboot", false, "reboot the nodes that have not booted their new system, and wait until they are back")
+	set.BoolVar(&f.reboot, "reboot", false, "after the switch, reboot the nodes that have not booted their new system, and wait until they are back")
 	set.BoolVarP(&f.yes, "yes", "y", false, "remove and restart machines without asking")
 	acceptFlags(set, colmenaFlags...)
 }

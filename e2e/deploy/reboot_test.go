@@ -7,7 +7,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// `apply --reboot` makes the system the boot default, reboots the nodes that have not booted it, and uploads
+// `apply --reboot` switches the nodes, reboots those that have not booted the new system, and uploads
 // the keys that the reboot has deleted. A node that fails does not prevent the reboot of another one.
 func TestApplyReboot(t *testing.T) {
 	t.Parallel()
@@ -36,7 +36,7 @@ func TestApplyReboot(t *testing.T) {
 	s.run(0, "status", "--check")
 
 	s.says(s.run(0, "apply", "--reboot"), "2 unchanged")
-	s.says(s.run(0, "apply", "switch", "--reboot"), "2 unchanged")
+	s.says(s.run(0, "apply", "boot", "--reboot"), "2 unchanged")
 	for node, boot := range before {
 		if s.l.BootID(t, node) != boot {
 			t.Errorf("%s was rebooted although it had booted the system", node)
