@@ -55,7 +55,7 @@ func AwaitReady(ctx context.Context, node string, report Report, probe func(cont
 	defer stop()
 	text := fmt.Sprintf("not ready after %v, so it is not uncordoned: %v\n%s", time.Since(begin).Round(time.Second), missing, readLog(late))
 	return &NotReadyError{failure.About{Node: node, Text: strings.TrimSuffix(text, "\n"), Err: missing, Advice: fmt.Sprintf(
-		"fix the hive and run nixbench apply again, or roll back: nixbench rollback --on %[1]s; to recreate a machine that nixbench has booted: nixbench destroy --on %[1]s, then nixbench apply", node)}}
+		"fix the hive and run nixbench apply again, or roll back: nixbench rollback --on %s", node)}}
 }
 
 // NotReadyError is returned if a node does not work in the cluster after a change of the node. The message contains the last log

@@ -65,7 +65,7 @@ func (e *BootError) Hint() string {
 		return hint
 	}
 	if e.Started {
-		return "the next apply continues to wait; --timeout boot=DURATION sets a longer limit; to start again with a new machine: nixbench destroy --on " + e.Node
+		return "the next apply continues to wait; --timeout boot=DURATION sets a longer limit; to restart the machine: nixbench stop --force --on " + e.Node + ", then nixbench start"
 	}
 	return ""
 }

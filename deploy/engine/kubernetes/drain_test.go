@@ -597,7 +597,7 @@ func TestWaitReadyBrokenKubelet(t *testing.T) {
 				var named time.Duration
 				seen, err := engine.LookAt(e, "w-1").While(t.Context(), func(string) { named = time.Since(begin) }, func(ctx context.Context) error { return e.WaitReady(ctx, "w-1", quiet) })
 				var absent *engine.NotReadyError
-				if !errors.As(err, &absent) || time.Since(begin) > 70*time.Second || !strings.Contains(err.Error(), "kubelet: the log of kubelet.service") || !strings.Contains(absent.Hint(), "nixbench destroy --on w-1") {
+				if !errors.As(err, &absent) || time.Since(begin) > 70*time.Second || !strings.Contains(err.Error(), "kubelet: the log of kubelet.service") || !strings.Contains(absent.Hint(), "nixbench rollback --on w-1") {
 					t.Errorf("%v after %v", err, time.Since(begin))
 				}
 				if named == 0 || named > 10*time.Second || !strings.HasPrefix(seen, "w-1: kubelet.service ") || !strings.HasSuffix(seen, ": the log of the kubelet") {
