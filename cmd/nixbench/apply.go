@@ -202,6 +202,9 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *stages.SavedPlan,
 	}
 	set := func(r *deploy.Request) {
 		r.Command, r.Nodes, r.AllNodesOnly = "apply", deploy.DeployedNodes, saved == nil // a plan names its nodes
+		if options.Goal != node.Switch {
+			r.Command += " " + string(options.Goal)
+		}
 		r.Eval.Specialisation = flags.specialisation
 		if options.Goal == node.UploadKeys {
 			r.Nodes = deploy.RemoteNodes

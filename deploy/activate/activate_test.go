@@ -453,7 +453,7 @@ func TestFailures(t *testing.T) {
 		want string
 	}{
 		"unit": {map[string]string{"outcome": "rolled-back", "reason": "switch", "code": "4", "broken": "b.service "}, "unit=b.service it burns\n",
-			"web-1: switch to " + newPath + ": unit b.service failed (exit 4); the node rolled back to " + oldPath + "\nb.service:\n  it burns"},
+			"web-1: switch to " + newPath + ": unit b.service failed; the node rolled back to " + oldPath + "\nb.service:\n  it burns"},
 		"script": {map[string]string{"outcome": "rolled-back", "reason": "switch", "code": "2"}, "log=ouch\n",
 			"web-1: switch to " + newPath + ": the activation script failed (exit 2); the node rolled back to " + oldPath + "\n  ouch"},
 		"unconfirmed": {map[string]string{"outcome": "rolled-back", "reason": "unconfirmed", "code": "0"}, "",

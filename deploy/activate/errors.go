@@ -205,15 +205,14 @@ func (e *FailedError) describeCause() string {
 	late := ""
 	if e.Reason == reasonLate {
 		late = " soon after the switch"
-		exit = 0
 	}
 	switch {
 	case len(e.users) > 0 && len(e.Result.Broken) == 0:
 		return fmt.Sprintf("the activation of these users failed: %s", strings.Join(e.users, ", ")) + formatExit(exit)
 	case len(e.Result.Broken) == 1:
-		return "unit " + e.Result.Broken[0] + " failed" + late + formatExit(exit)
+		return "unit " + e.Result.Broken[0] + " failed" + late
 	case len(e.Result.Broken) > 1:
-		return fmt.Sprintf("%d units failed%s: %s%s", len(e.Result.Broken), late, strings.Join(e.Result.Broken, ", "), formatExit(exit))
+		return fmt.Sprintf("%d units failed%s: %s", len(e.Result.Broken), late, strings.Join(e.Result.Broken, ", "))
 	case exit == 2:
 		return "the activation script failed (exit 2)"
 	case exit == 4:

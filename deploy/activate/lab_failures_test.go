@@ -19,7 +19,7 @@ func testFailures(t *testing.T, b *bench) {
 		exit int
 		text string
 	}{
-		"broken":  {4, "unit broken.service failed (exit 4); the node rolled back to "},
+		"broken":  {4, "unit broken.service failed; the node rolled back to "},
 		"refuses": {1, "the pre-switch check never of the new system failed, and nothing was changed (exit 1)\n  not today\n"},
 		"script":  {2, "the activation script failed (exit 2)"},
 		"loader":  {1, "the boot loader could not be installed"},

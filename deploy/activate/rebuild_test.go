@@ -42,7 +42,7 @@ func testNixosRebuild(t *testing.T, install func(*standIn)) {
 		},
 		"unit fails": func(t *testing.T, n *standIn, r Request) {
 			n.onNew("fails web.service; reports 'warning: the following units failed: web.service'")
-			n.rollsBack(r, reasonSwitch, "unit web.service failed (exit 4)")
+			n.rollsBack(r, reasonSwitch, "unit web.service failed")
 		},
 		"script fails": func(t *testing.T, n *standIn, r Request) {
 			n.onNew("echo 'Failed to run activate script' >&2; code=2")

@@ -19,11 +19,11 @@ func TestScriptReport(t *testing.T) {
 		},
 		"unit that cannot be started": func(t *testing.T, n *standIn) {
 			n.onNew(`reports 'Failed to start web.service'`)
-			n.rollsBack(n.request(), reasonSwitch, "unit web.service failed (exit 4)")
+			n.rollsBack(n.request(), reasonSwitch, "unit web.service failed")
 		},
 		"job that systemd refuses": func(t *testing.T, n *standIn) {
 			n.onNew(`reports 'Failed to restart web.service: Unit web.service is masked.'`)
-			n.rollsBack(n.request(), reasonSwitch, "unit web.service failed (exit 4)")
+			n.rollsBack(n.request(), reasonSwitch, "unit web.service failed")
 		},
 		"unit that cannot be reloaded and failed before": func(t *testing.T, n *standIn) {
 			n.write("world/failed", "web.service loaded failed failed web\n")

@@ -189,7 +189,7 @@ func TestScript(t *testing.T) {
 		},
 		"unit fails": func(t *testing.T, n *standIn) {
 			n.onNew("fails web.service; reports 'warning: the following units failed: web.service'")
-			n.rollsBack(n.request(), reasonSwitch, "unit web.service failed (exit 4); the node rolled back to "+n.oldPath+"\nweb.service:\n  it burns")
+			n.rollsBack(n.request(), reasonSwitch, "unit web.service failed; the node rolled back to "+n.oldPath+"\nweb.service:\n  it burns")
 		},
 		"script fails": func(t *testing.T, n *standIn) {
 			n.onNew("code=2")

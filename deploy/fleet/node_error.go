@@ -34,19 +34,22 @@ func (e *NodeError) Kind() failure.Kind {
 	return failure.Activation
 }
 
+// ErrNotBooted says that the machine of a node does not exist. Only apply creates it, so a check does not wait for it.
+var ErrNotBooted = errors.New("its machine has not been booted yet, so it has no address")
+
 // NewNoHostError returns the error that no address of a node is known. booted says whether the node's machine was created.
 func NewNoHostError(n nixeval.Node, booted bool) error {
-	text, hint := "deployment.targetHost is null, so it can only be deployed locally, with apply-local", ""
+	err, hint := errors.New("deployment.targetHost is null, so it can only be deployed locally, with apply-local"), ""
 	switch {
 	case booted:
-		text = "the address of its machine is not known yet"
+		err = errors.New("the address of its machine is not known yet")
 	case n.Role != "":
-		text = "its machine has not been booted yet, so it has no address"
+		err = ErrNotBooted
 	}
 	if n.Role != "" {
 		hint = "nixbench apply boots it, or discovers its address"
 	}
-	return failure.WithHint(failure.WithKind(failure.Unreachable, failure.On(n.Name, errors.New(text))), hint)
+	return failure.WithHint(failure.WithKind(failure.Unreachable, failure.On(n.Name, err)), hint)
 }
 
 // Brief returns the first line of an error, without the name of the node: the caller prints the name in front of the line.

@@ -25,7 +25,7 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 	return []check.Condition{{
 		Name: fleet.Count(len(nodes), "node") + " up, without failed units",
 		Probe: func(ctx context.Context) error {
-			var bad, other []string
+			var bad, final []string // final: what waiting does not change
 			var still []event.Event
 			now := Nodes(ctx, f, nodes, parallel, nil)
 			for i, o := range now {
@@ -41,9 +41,11 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 			}
 			for _, o := range now {
 				if text := DescribeEngineMismatch(f.Hive(), o); text != "" {
-					other = append(other, o.Node.Name+" "+text)
+					final = append(final, o.Node.Name+" "+text)
 				}
 				switch {
+				case errors.Is(o.Err, fleet.ErrNotBooted):
+					final = append(final, o.Err.Error())
 				case o.Err != nil:
 					bad = append(bad, o.Err.Error())
 				case len(o.Value.Failed) > 0:
@@ -52,8 +54,8 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 					bad = append(bad, o.Node.Name+": still starting")
 				}
 			}
-			if len(other) > 0 {
-				return check.Final(errors.New(strings.Join(append(other, bad...), "; ")))
+			if len(final) > 0 {
+				return check.Final(errors.New(strings.Join(append(final, bad...), "; ")))
 			}
 			if len(bad) > 0 {
 				return errors.New(strings.Join(bad, "; "))

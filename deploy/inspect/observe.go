@@ -79,6 +79,9 @@ func Observe(ctx context.Context, q Query) (*ClusterStatus, error) {
 		row.Role, row.Address = n.Role, findAddress(ctx, q.Fleet, n, asked, found[n.Name])
 		row.Certificates, row.Reasons = more.certificates[n.Name], more.reasons[n.Name]
 		row.Member, row.Figures = more.members[n.Name], more.figures[n.Name]
+		if row.Member != nil && row.Machine.Off() { // the cluster notices this only after a while
+			row.Member.Ready = false
+		}
 		out.Rows[i] = row
 		if text := describeOutside(q.Fleet.Hive(), o, row.Member, more.membersErr); text != "" {
 			out.Outside[n.Name] = text

@@ -59,7 +59,7 @@ func replaceResults(results, newer []rollout.Result) []rollout.Result {
 	return out
 }
 
-// formatFailure formats a failed result in one line: `rolled back: unit nginx.service failed (exit 4)`.
+// formatFailure formats a failed result in one line: `rolled back: unit nginx.service failed`.
 func formatFailure(r rollout.Result) string {
 	text := fleet.Brief(r.Node.Name, r.Err)
 	switch r.Outcome {

@@ -79,6 +79,9 @@ func formatLines(p *progress, width, maxLines int, now time.Time) (lines []strin
 			parts = append(parts, fmt.Sprintf("%d of %d", a.Done, a.Total))
 		}
 		parts = append(parts, a.names...)
+		if a.Phase == event.Check && a.Text != "" { // what the check waits for
+			parts = append(parts, firstLine(a.Text))
+		}
 		for _, other := range phases[:n-1] { // the other phases that run now, for one of which the last phase may wait
 			parts = append(parts, string(other.Phase))
 		}
@@ -101,7 +104,7 @@ func formatLines(p *progress, width, maxLines int, now time.Time) (lines []strin
 		}
 		text := a.describe(now)
 		if left := a.Until.Sub(now).Round(time.Second); left > 0 && a.Kind == event.Waiting {
-			text = fmt.Sprintf("%s left: %s", left, text)
+			text = fmt.Sprintf("gives up in %s: %s", left, text)
 		}
 		line := padRight(truncate(fmt.Sprintf("%s %-9s %s", padRight(truncate(a.Node, names), names), a.Phase, text), room), min(room, 66))
 		lines = append(lines, fmt.Sprintf("  %s %s", line, formatDuration(now.Sub(a.Since))))

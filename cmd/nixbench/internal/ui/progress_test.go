@@ -287,7 +287,7 @@ func TestTerminalShowsWaits(t *testing.T) {
 	v.Event(event.Event{Time: now, Kind: event.NodeStart, Phase: event.Activate, Node: "web-1", Text: "switch to x"})
 	lost := event.Event{Time: now, Kind: event.Waiting, Phase: event.Activate, Node: "web-1", Text: "unreachable; it rolls back", Since: now.Add(-12 * time.Second), Until: now.Add(48*time.Second + 400*time.Millisecond)}
 	v.Event(lost)
-	if got := frame(); !strings.Contains(got, "  web-1 activate  48s left: unreachable; it rolls back ") || !strings.Contains(got, "12.0s") || strings.Contains(got, "switch to x") {
+	if got := frame(); !strings.Contains(got, "  web-1 activate  gives up in 48s: unreachable; it rolls back ") || !strings.Contains(got, "12.0s") || strings.Contains(got, "switch to x") {
 		t.Error(got)
 	}
 	lost.Kind = event.WaitEnd
