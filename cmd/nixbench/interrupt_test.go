@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -81,7 +82,38 @@ func interruptedCmd(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func interruptOnce(ts *testscript.TestScript, s syscall.Signal, tty bool, says, mark string, argv []string) {
+	out, err := runUntil(ts, tty, mark, argv, func(cmd *exec.Cmd, _ io.Writer) error { return cmd.Process.Signal(s) })
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted || !strings.Contains(out, says) {
+		ts.Fatalf("%v: the command ended with %v:\n%s", s, err, out)
+	}
+}
+
+// answered ANSWER STATUS TEXT COMMAND…: runs the command on a terminal, and types ANSWER when it asks a question. The command must end
+// with STATUS, and print TEXT.
+func answeredCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 4 {
+		ts.Fatalf("usage: answered ANSWER STATUS TEXT COMMAND…")
+	}
+	out, err := runUntil(ts, true, "[y/N] ", args[3:], func(_ *exec.Cmd, user io.Writer) error {
+		_, err := io.WriteString(user, args[0]+"\n")
+		return err
+	})
+	status := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		status = exit.ExitCode()
+	}
+	if strconv.Itoa(status) != args[1] || !strings.Contains(out, args[2]) {
+		ts.Fatalf("the command ended with %v:\n%s", err, out)
+	}
+}
+
+// runUntil runs a command until it has created the file mark or, on a terminal, printed mark. It then calls act with the command and
+// the keyboard of the terminal, and returns the output of the command and how it ended.
+func runUntil(ts *testscript.TestScript, tty bool, mark string, argv []string, act func(*exec.Cmd, io.Writer) error) (string, error) {
 	var out screen
+	var keyboard io.Writer
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = ts.MkAbs("."), []string{}
 	for _, name := range []string{"PATH", "HOME", "NIX_CONFIG", "NIX_PATH", "WORK", "SSH_AUTH_SOCK", "TMPDIR", "SSH_CONFIG_FILE"} {
@@ -97,6 +129,7 @@ func interruptOnce(ts *testscript.TestScript, s syscall.Signal, tty bool, says, 
 		master, slave, err := openTerminal()
 		ts.Check(err)
 		defer master.Close()
+		keyboard = master
 		cmd.Env = append(cmd.Env, "TERM=xterm")
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -135,16 +168,13 @@ func interruptOnce(ts *testscript.TestScript, s syscall.Signal, tty bool, says, 
 			ts.Fatalf("the command did not reach %s within 30s:\n%s", mark, out.String())
 		}
 	}
-	ts.Check(cmd.Process.Signal(s))
+	ts.Check(act(cmd, keyboard))
 	select {
 	case err = <-ended:
 	case <-time.After(giveUpAfter / 2): // nixbench has not ended by itself
-		ts.Fatalf("the command did not end after the signal:\n%s", out.String())
+		ts.Fatalf("the command did not end:\n%s", out.String())
 	}
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted || !strings.Contains(out.String(), says) {
-		ts.Fatalf("%v: the command ended with %v:\n%s", s, err, out.String())
-	}
+	return out.String(), err
 }
 
 func lookPath(path, name string) (string, error) {

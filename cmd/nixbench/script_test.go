@@ -53,6 +53,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"muteserver":  muteServerCmd,
 			"count":       countCmd,
+			"answered":    answeredCmd,
 			"interrupted": interruptedCmd,
 			"noprocess":   noProcessCmd,
 			"silent":      silentCmd,
