@@ -154,17 +154,13 @@ func TestSecretsAreFound(t *testing.T) {
 	expect(t, "token", leaks(all, map[string]string{"log": `{"text":"0123456789abcdef"}`}), "token is in log")
 }
 
-// The report of a failed seed has its choice and its problems.
-func TestReport(t *testing.T) {
-	rep := report{workers: 1, results: []result{
-		{choice: choose(1), exit: -1, verdict: converged},
-		{choice: choose(2), verdict: missed},
-		{choice: choose(3), exit: 130, verdict: failed, problems: []string{"next apply: exit code 5: no machine"}},
-	}}
-	text := rep.markdown()
-	for _, want := range []string{"3 seeds: 1 converged, 1 failed, 1 missed", "signal: 1", "seed   3  ", "FAILED\n        next apply: exit code 5: no machine"} {
+// The line of a failed seed is followed by its problems.
+func TestLine(t *testing.T) {
+	r := result{choice: choose(3), exit: 130, verdict: failed, problems: []string{"next apply: exit code 5: no machine"}}
+	text := r.line()
+	for _, want := range []string{"seed   3  ", "exit 130", "FAILED\n    next apply: exit code 5: no machine"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the report lacks %q:\n%s", want, text)
+			t.Errorf("the line lacks %q:\n%s", want, text)
 		}
 	}
 }

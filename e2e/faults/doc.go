@@ -3,7 +3,6 @@
 //
 //	go run ./e2e/faults -seeds 100        # seeds 1 to 100, several at the same time
 //	go run ./e2e/faults -seed 42          # one of them
-//	go run ./e2e/faults -seeds 100 -list  # print what the seeds select, and run nothing
 //
 // A seed selects which operation runs (a first apply, a change, scaling, a rollback, a
 // reboot, destroy), which fault is injected, in which phase, how long after the phase began,
@@ -23,6 +22,6 @@
 //   - destroy removes every machine, disk, network, key and record of a machine;
 //   - no secret is in what nixbench printed or recorded, nor in libvirt's logs.
 //
-// It needs root and the packages of e2e/lab. The report's folder has the log of each seed, and for a
+// It needs root and the packages of e2e/lab. The folder of the logs has the log of each seed, and for a
 // seed that fails also its state folder and libvirt's logs.
 package main

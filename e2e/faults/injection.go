@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,11 +16,9 @@ type injection struct {
 	s *sandbox
 
 	mu     sync.Mutex
-	open   open
 	begun  bool
 	done   chan struct{} // closed when the fault has been injected, or can no longer be injected
 	at     time.Duration // from the start of the run to the fault
-	during string        // the phases of the run that were open at that time
 	err    error         // the reason if the fault was not injected
 	healed bool
 }
@@ -61,7 +58,6 @@ func (s *sandbox) operate(ctx context.Context, c choice, skipHeal bool) (outcome
 func (in *injection) watch(ctx context.Context, o streamEvent, started chan *process) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.open = in.open.follow(o)
 	if in.begun || !in.begins(o) {
 		return
 	}
@@ -89,7 +85,7 @@ func (in *injection) injectAfterDelay(ctx context.Context, run *process) {
 	}
 	err := in.fault.inject(ctx, in.s, run, in.victim)
 	in.mu.Lock()
-	in.at, in.during = time.Since(run.began), strings.Join(in.open, ", ")
+	in.at = time.Since(run.began)
 	in.mu.Unlock()
 	if err != nil && ctx.Err() != nil {
 		return

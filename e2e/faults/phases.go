@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 )
 
@@ -44,24 +43,4 @@ func (o streamEvent) begins(phase string) bool {
 		phase = "activate"
 	}
 	return o.Phase == phase && (o.Event == "phase-start" || o.Event == "node-start")
-}
-
-// open contains the phases that have begun and not ended, in the order in which they began.
-type open []string
-
-// follow returns the phases that are open after the event o.
-func (all open) follow(o streamEvent) open {
-	key := o.Phase
-	if o.Node != "" {
-		key += " " + o.Node
-	}
-	switch o.Event {
-	case "phase-start", "node-start":
-		return append(all, key)
-	case "phase-end", "node-end":
-		if i := slices.Index(all, key); i >= 0 {
-			return slices.Delete(slices.Clone(all), i, i+1)
-		}
-	}
-	return all
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,11 +20,8 @@ type options struct {
 	out         string
 }
 
-// runSeeds runs the test of each choice, and writes the report. The error contains the number of seeds that failed.
-func runSeeds(ctx context.Context, o options, choices []choice) error {
-	if len(choices) == 0 {
-		return errors.New("no seed is selected")
-	}
+// runSeeds tests the seeds, and prints a line for each. The error contains the number of seeds that failed.
+func runSeeds(ctx context.Context, o options) error {
 	if o.out == "" {
 		var err error
 		if o.out, err = os.MkdirTemp("", "nixbench-faults-report-"); err != nil {
@@ -38,41 +36,46 @@ func runSeeds(ctx context.Context, o options, choices []choice) error {
 		return err
 	}
 	began := time.Now()
-	results := make([]*result, len(choices))
+	counts := map[verdict]int{}
+	var mu sync.Mutex // guards counts, and the order of the lines
 	var workers errgroup.Group
 	workers.SetLimit(o.workers)
-	for i, c := range choices {
+	for seed := o.seed; seed < o.seed+o.seeds; seed++ {
 		workers.Go(func() error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			r := k.seed(ctx, c, o.out)
+			r := k.seed(ctx, choose(seed), o.out)
 			if ctx.Err() != nil {
 				return nil // the result of an interrupted seed is not valid
 			}
-			results[i] = &r
+			mu.Lock()
+			defer mu.Unlock()
+			counts[r.verdict]++
 			fmt.Println(r.line())
 			return nil
 		})
 	}
 	_ = workers.Wait()
-	rep := report{workers: o.workers, wall: time.Since(began)}
-	for _, r := range results {
-		if r != nil {
-			rep.results = append(rep.results, *r)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(o.out, "report.md"), []byte(rep.markdown()), 0o644); err != nil {
-		return err
-	}
-	fmt.Print("\n", rep.summary(), "\nreport: ", filepath.Join(o.out, "report.md"), "\n")
+	fmt.Printf("\n%d seeds: %d converged, %d failed, %d missed (the run ended before the fault); %.0f s with %d workers; logs: %s\n",
+		o.seeds, counts[converged], counts[failed], counts[missed], time.Since(began).Seconds(), o.workers, o.out)
 	if ctx.Err() != nil {
 		return errors.New("interrupted")
 	}
-	if n := rep.count(failed); n > 0 {
-		return fmt.Errorf("%d of %d seeds failed", n, len(rep.results))
+	if counts[failed] > 0 {
+		return fmt.Errorf("%d of %d seeds failed", counts[failed], o.seeds)
 	}
 	return nil
+}
+
+// line describes the result of a seed in one line, which is followed by its problems.
+func (r result) line() string {
+	text := fmt.Sprintf("seed %3d  %-11s %-24s in %-9s +%-7s %-4s exit %3d  operation %5.1f s  next apply %5.1f s  %s",
+		r.seed, r.operation.name, r.fault.name, r.phase, r.delay, r.victim, r.exit, r.took.Seconds(), r.converge.Seconds(), r.verdict)
+	for _, p := range r.problems {
+		text += "\n    " + strings.ReplaceAll(p, "\n", "\n    ")
+	}
+	return text
 }
 
 // seed runs the test of one choice in a separate lab, and writes a log. If the test fails, the state folder and libvirt's

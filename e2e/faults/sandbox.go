@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nixbench/nixbench/e2e/fixture"
@@ -23,13 +24,12 @@ const stateSize = 8 << 20
 // sandbox is the hive of one seed, its state folder, and its lab.
 type sandbox struct {
 	*kit
-	lab    *lab.Lab
-	up     time.Time
-	dir    string    // folder of the hive
-	token  string    // the text of a key of the hive: a secret
-	nonce  string    // random text in the systems, so that each sandbox has something to build
-	holder *exec.Cmd // process that holds the mount namespace in which the state folder is a separate file system
-	log    io.Writer // receives commands with their output, to examine a failure
+	lab   *lab.Lab
+	up    time.Time
+	dir   string    // folder of the hive
+	token string    // the text of a key of the hive: a secret
+	nonce string    // random text in the systems, so that each sandbox has something to build
+	log   io.Writer // receives commands with their output, to examine a failure
 
 	addresses map[string]nodeAddress // of nodes, by name
 	output    []string               // all that nixbench printed
@@ -47,7 +47,10 @@ func newSandbox(ctx context.Context, k *kit, labDir string, log io.Writer) (*san
 		return s, err
 	}
 	s.up = time.Now()
-	return s, s.mountState(ctx)
+	if err := os.Mkdir(s.stateRoot(), 0o700); err != nil {
+		return s, err
+	}
+	return s, syscall.Mount("tmpfs", s.stateRoot(), "tmpfs", 0, fmt.Sprintf("mode=700,size=%d", stateSize))
 }
 
 func random() string {
@@ -56,49 +59,15 @@ func random() string {
 	return hex.EncodeToString(raw)
 }
 
-// mountState mounts a small file system on the state folder, in a new mount namespace. nixbench runs in this namespace.
-// A process keeps the namespace alive, and ends with the lab or with this program.
-func (s *sandbox) mountState(ctx context.Context) error {
-	if err := os.Mkdir(s.stateMount(), 0o700); err != nil {
-		return err
-	}
-	s.holder = s.lab.Command(context.WithoutCancel(ctx), "unshare", "--mount", "--propagation", "private", "sh", "-c",
-		fmt.Sprintf("mount -t tmpfs -o mode=700,size=%d tmpfs %s && echo mounted && exec cat", stateSize, s.stateMount()))
-	hold, err := s.holder.StdinPipe() // closes when this program ends
-	if err != nil {
-		return err
-	}
-	out, err := s.holder.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := s.holder.Start(); err != nil {
-		return err
-	}
-	word := make([]byte, len("mounted"))
-	if _, err := io.ReadFull(out, word); err != nil {
-		hold.Close()
-		return fmt.Errorf("mount a file system for the state folder: %w", err)
-	}
-	return nil
-}
-
-func (s *sandbox) stateMount() string { return filepath.Join(s.dir, ".nixbench") }
-
-// stateRoot returns the path under which this process sees the file system with the state folder.
-func (s *sandbox) stateRoot() string {
-	return filepath.Join("/proc", fmt.Sprint(s.holder.Process.Pid), "root", s.stateMount())
-}
+// stateRoot returns the path of the folder on which the small file system for the state is mounted.
+func (s *sandbox) stateRoot() string { return filepath.Join(s.dir, ".nixbench") }
 
 // state returns the path of a file in the cluster's state folder.
 func (s *sandbox) state(name string) string { return filepath.Join(s.stateRoot(), "demo", name) }
 
 // close ends the lab and removes the hive.
 func (s *sandbox) close() error {
-	if s.holder != nil && s.holder.Process != nil {
-		_ = s.holder.Process.Kill()
-		_ = s.holder.Wait()
-	}
+	_ = syscall.Unmount(s.stateRoot(), syscall.MNT_DETACH) // fails if it is not mounted
 	var err error
 	if s.lab != nil {
 		err = s.lab.Down()
@@ -109,14 +78,12 @@ func (s *sandbox) close() error {
 // save copies the state folder and the lab's logs to dir.
 func (s *sandbox) save(dir string) error {
 	var errs []error
-	if s.holder != nil {
-		out, err := exec.Command("cp", "-R", s.stateRoot(), filepath.Join(dir, "state")).CombinedOutput()
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%w: %s", err, out))
-		}
-		// A report must not contain keys.
-		errs = append(errs, os.RemoveAll(filepath.Join(dir, "state", "demo", "secrets")))
+	out, err := exec.Command("cp", "-R", s.stateRoot(), filepath.Join(dir, "state")).CombinedOutput()
+	if err != nil {
+		errs = append(errs, fmt.Errorf("%w: %s", err, out))
 	}
+	// The logs must not contain keys.
+	errs = append(errs, os.RemoveAll(filepath.Join(dir, "state", "demo", "secrets")))
 	if s.lab != nil {
 		errs = append(errs, s.lab.SaveLogs(filepath.Join(dir, "lab")))
 	}
@@ -156,11 +123,9 @@ func (s *sandbox) writeHive(c cluster) error {
 	return os.WriteFile(filepath.Join(s.dir, "hive.nix"), []byte(text), 0o600)
 }
 
-// nixbench returns a command that runs nixbench in the lab's network, in the mount namespace in which the state folder
-// is on the small file system.
+// nixbench returns a command that runs nixbench in the lab's network.
 func (s *sandbox) nixbench(ctx context.Context, args ...string) *exec.Cmd {
-	enter := []string{fmt.Sprintf("--mount=/proc/%d/ns/mnt", s.holder.Process.Pid), "--", s.program, "-f", filepath.Join(s.dir, "hive.nix")}
-	cmd := s.lab.Command(ctx, "nsenter", append(enter, args...)...)
+	cmd := s.lab.Command(ctx, s.program, append([]string{"-f", filepath.Join(s.dir, "hive.nix")}, args...)...)
 	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "HOME="+s.dir, "SSH_AUTH_SOCK=", "NO_COLOR=1")
 	return cmd
 }

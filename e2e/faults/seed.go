@@ -20,10 +20,9 @@ const (
 	missed verdict = "missed"
 )
 
-// result is the result of one seed: a line of the report.
+// result is the result of one seed.
 type result struct {
 	choice
-	during         string        // the phases that were open when the fault was injected
 	exit           int           // exit code of the operation; -1 if a signal ended the operation
 	took, converge time.Duration // of the operation, and of the next apply
 	verdict        verdict
@@ -59,8 +58,7 @@ func (s *sandbox) try(ctx context.Context, c choice, sabotage func(*sandbox) err
 	r.exit, r.took = o.code, o.took
 	switch in.err {
 	case nil:
-		r.during = in.during
-		fmt.Fprintf(s.log, "# %s after %.2f s, during %s\n", c.fault.name, in.at.Seconds(), in.during)
+		fmt.Fprintf(s.log, "# %s after %.2f s\n", c.fault.name, in.at.Seconds())
 		wrong(checkOperation(c.fault, c.victim, o)...)
 		wrong(checkEndTime(c.fault, o.took-in.at)...)
 	case errMissed:

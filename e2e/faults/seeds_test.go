@@ -16,8 +16,14 @@ var quickSeeds = []uint64{3, 6, 7, 8, 9, 11, 12}
 var shared = sync.OnceValues(assemble)
 
 func TestMain(m *testing.M) {
+	machines := os.Getenv("NIXBENCH_E2E") == "1"
+	if machines {
+		if err := isolateMounts(); err != nil {
+			panic(err)
+		}
+	}
 	code := m.Run()
-	if os.Getenv("NIXBENCH_E2E") == "1" {
+	if machines {
 		k, _ := shared()
 		k.remove()
 	}

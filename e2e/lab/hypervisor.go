@@ -21,7 +21,7 @@ func Hypervisor(tb testing.TB, opts ...Option) *Lab {
 // URI returns the URI of the lab's libvirt: for virtual machines ("qemu") or for
 // containers ("lxc"). The URI works in every network namespace.
 func (l *Lab) URI(driver string) string {
-	uri := l.uris[driver]
+	uri := l.URIs[driver]
 	if uri == "" {
 		panic("the lab's libvirt has no driver " + driver)
 	}
@@ -31,10 +31,10 @@ func (l *Lab) URI(driver string) string {
 // PoolPath returns the path of a folder for the machines' disks. The folder is empty when the lab starts, and has
 // the same path for libvirt and for the test.
 func (l *Lab) PoolPath() string {
-	if l.poolPath == "" {
+	if l.state.PoolPath == "" {
 		panic("the lab has no pool: it was started without WithHypervisor")
 	}
-	return l.poolPath
+	return l.state.PoolPath
 }
 
 // Image returns the folder of the image of a role, from which a hypervisor makes machines. The

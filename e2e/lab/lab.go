@@ -28,31 +28,20 @@ type Machine struct {
 
 // Lab is a set of machines that run on this host for a test.
 type Lab struct {
-	Name     string
-	Dir      string // folder of the lab's state; it is removed after the test
-	Network  string // the libvirt network that the machines are on; "" if there are none
-	Subnet   string
-	Machines []Machine
-
-	script     string
-	keyFile    string
-	knownHosts string
-	sshConfig  string
-	uris       map[string]string
-	poolPath   string
-	pid        int      // the process that holds the lab's namespaces
-	tie        *os.File // pipe to the lab's script, which ends the lab when the pipe is closed
+	state
+	script string
+	tie    *os.File // pipe to the lab's script, which ends the lab when the pipe is closed
 }
 
 // state is the content of lab.json, which the lab's script writes when all machines have started.
 type state struct {
 	Version    int               `json:"version"`
 	Name       string            `json:"name"`
-	Dir        string            `json:"dir"`
-	PID        int               `json:"pid"`
+	Dir        string            `json:"dir"` // folder of the lab's state; it is removed after the test
+	PID        int               `json:"pid"` // the process that holds the lab's namespaces
 	URIs       map[string]string `json:"uris"`
 	PoolPath   string            `json:"poolPath"`
-	Network    string            `json:"network"`
+	Network    string            `json:"network"` // the libvirt network that the machines are on; "" if there are none
 	Subnet     string            `json:"subnet"`
 	KeyFile    string            `json:"keyFile"`
 	KnownHosts string            `json:"knownHosts"`
@@ -156,7 +145,7 @@ func Up(dir string, n int, opts ...Option) (l *Lab, out []byte, err error) {
 		return nil, nil, err
 	}
 	defer stdin.Close()
-	l = &Lab{Dir: dir, script: script, tie: tie}
+	l = &Lab{state: state{Dir: dir}, script: script, tie: tie}
 	// Building the image, or Kubernetes, for the first time may take minutes.
 	args := append([]string{"up", strconv.Itoa(n), "--tied"}, o.args...)
 	out, err = l.runScript(40*time.Minute, stdin, args...)
@@ -196,18 +185,16 @@ func (l *Lab) load() error {
 	if err != nil {
 		return err
 	}
-	var s state
+	dir := l.Dir
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&s); err != nil {
+	if err := dec.Decode(&l.state); err != nil {
 		return fmt.Errorf("lab.json: %w", err)
 	}
-	if s.Version != 1 {
-		return fmt.Errorf("lab.json: version %d, want 1", s.Version)
+	if l.Version != 1 {
+		return fmt.Errorf("lab.json: version %d, want 1", l.Version)
 	}
-	l.Name, l.Network, l.Subnet, l.Machines = s.Name, s.Network, s.Subnet, s.Machines
-	l.uris, l.poolPath, l.pid = s.URIs, s.PoolPath, s.PID
-	l.keyFile, l.knownHosts, l.sshConfig = s.KeyFile, s.KnownHosts, s.SSHConfig
+	l.Dir = dir
 	return nil
 }
 
