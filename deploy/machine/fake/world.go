@@ -192,12 +192,6 @@ func (w *World) Boot(name string) (boot int) {
 	return boot
 }
 
-// Spec returns the spec that the machine with this name was last defined from.
-func (w *World) Spec(name string) (spec provider.Spec, ok bool) {
-	w.withDomain(name, func(d *domain) { spec, ok = d.spec, d.cluster.ID != "" })
-	return spec, ok
-}
-
 func (d *domain) stop() { d.boot, d.heldState = 0, "" }
 
 // isOwnedBy reports whether the provider created the domain for the cluster.
