@@ -72,7 +72,7 @@ func FindSource(dir string) (Source, error) {
 			break
 		}
 	}
-	return Source{}, failure.NewUsage("there is no hive.nix or flake.nix in %s or a folder above it; select one with -f FILE or --flake REF", dir)
+	return Source{}, failure.NewUsage("there is no hive.nix or flake.nix in %s or a folder above it; select one with -f FILE or --flake REF, or write one with nixbench init", dir)
 }
 
 // findSourceIn returns the hive in one folder, and whether the folder has one. If the folder has

@@ -74,9 +74,10 @@ type applyFlags struct {
 func applyCommand(a *app) *cobra.Command {
 	var flags applyFlags
 	cmd := &cobra.Command{
-		Use:   "apply [GOAL|FILE]",
-		Short: "Build systems, copy them to nodes, and switch to them",
-		Long:  withEngineHelp(applyLong, func(h engine.Help) string { return h.Drain }) + applyLongEnd,
+		Use:        "apply [GOAL|FILE]",
+		Short:      "Build systems, copy them to nodes, and switch to them",
+		SuggestFor: []string{"deploy", "switch", "push", "up"},
+		Long:       withEngineHelp(applyLong, func(h engine.Help) string { return h.Drain }) + applyLongEnd,
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp

@@ -170,7 +170,6 @@ var replacements = []struct {
 	what *regexp.Regexp
 	with string
 }{
-	{regexp.MustCompile(`(?m)^warning: you don't have Internet access.*\n`), ""},
 	{regexp.MustCompile(`(?m)^waiting   .*\n`), ""}, // depends on how busy the machine is
 	{regexp.MustCompile(`(^|\s)(path:)?/\S+`), "$1/…"},
 	{regexp.MustCompile(`\b([0-9]+h)?([0-9]+m)?[0-9]+(\.[0-9]+)?m?s\b`), "a while"},

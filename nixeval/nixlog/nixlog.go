@@ -161,6 +161,9 @@ func (l *Log) sendMessage(msg string) {
 			text, traced = t, false
 		}
 	}
+	if strings.HasPrefix(text, "you don't have Internet access") { // Nix fails later if it needs the network
+		return
+	}
 	level := "warning"
 	if traced {
 		level = "trace"

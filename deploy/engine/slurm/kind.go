@@ -28,5 +28,5 @@ func describeUsage(members []engine.Member) string {
 	if controller == "" {
 		return ""
 	}
-	return fmt.Sprintf("nixbench exec --on %[1]s -- sinfo shows the nodes of the cluster, nixbench exec --on %[1]s -- runuser -u nobody -- srun --chdir=/ hostname runs a job", controller)
+	return fmt.Sprintf("nixbench exec --on %[1]s -- sinfo shows the nodes of the cluster", controller)
 }

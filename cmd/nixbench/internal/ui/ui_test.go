@@ -328,3 +328,20 @@ func TestColor(t *testing.T) {
 		}
 	}
 }
+
+// On a terminal, messages and errors break between words.
+func TestTerminalBreaksBetweenWords(t *testing.T) {
+	var err strings.Builder
+	v := newView(Options{Out: io.Discard, Err: &err, Color: "never"}, true)
+	v.Event(event.Event{Kind: event.Message, Level: "note", Text: "nixbench exec --on head-1 -- sinfo shows the nodes of the cluster, and nixbench check verifies it"})
+	v.Problems(1, []Problem{{Where: "web-1", Message: "the switch failed:\n  " + strings.Repeat("word ", 20)}})
+	v.Close()
+	for line := range strings.Lines(err.String()) {
+		if len(line) > 81 {
+			t.Errorf("%q is longer than the terminal", line)
+		}
+	}
+	if !strings.Contains(err.String(), "cluster, and\n  nixbench check") || !strings.Contains(err.String(), "word\n      word") {
+		t.Errorf("%q", err.String())
+	}
+}

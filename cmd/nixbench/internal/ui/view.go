@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -152,8 +153,22 @@ func (v *View) Event(e event.Event) {
 	e.Node, e.Path, e.Level, e.Text = event.Printable(e.Node), event.Printable(e.Path), event.Printable(e.Level), event.Printable(e.Text)
 	began := v.progress.apply(e)
 	if line := v.formatEvent(e, began); line != "" {
-		v.print(func() { fmt.Fprintln(v.err, line) })
+		v.print(func() { fmt.Fprintln(v.err, v.wrap(line)) })
 	}
+}
+
+// wrap breaks the lines of a text between words, so that they fit on the terminal.
+func (v *View) wrap(text string) string {
+	if v.live == nil {
+		return text
+	}
+	width, _ := v.live.size()
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		indent := line[:len(line)-len(strings.TrimLeft(line, " "))] + "  "
+		lines[i] = fill("", strings.Split(line, " "), " ", indent, width)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // print calls f, which writes lines of text. The live lines are erased before, and drawn again below.
@@ -185,7 +200,9 @@ func (v *View) Problems(code int, problems []Problem) {
 	defer v.mu.Unlock()
 	v.progress.open = nil
 	if v.json == nil {
-		v.print(func() { writeProblems(v.err, v.style, problems) })
+		var text strings.Builder
+		writeProblems(&text, v.style, problems)
+		v.print(func() { io.WriteString(v.err, v.wrap(text.String())) })
 		return
 	}
 	_ = v.json.Encode(struct {
