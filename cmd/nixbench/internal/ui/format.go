@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/state"
 )
 
 // formatEvent returns the line about an event: a finished phase, a message, a result, and with --verbose also what begins, and
@@ -66,13 +67,17 @@ func formatResult(s style, e event.Event, began time.Time, width int) string {
 	}
 	// room is the width for the text of the result. The duration follows, aligned with the durations of phases.
 	room := max(24, width-17-max(15, len([]rune(name))))
+	mark := s.mark(e.Failed)
 	if s.marks {
+		if strings.HasPrefix(text, string(state.Skipped)) { // no failure of this node
+			mark = "- "
+		}
 		if e.Failed {
 			text = strings.TrimPrefix(text, "failed: ")
 		}
 		text = truncate(text, room)
 	}
-	return fmt.Sprintf("  %s%-15s %s%s", s.mark(e.Failed), name, padRight(text, room), clock)
+	return fmt.Sprintf("  %s%-15s %s%s", mark, name, padRight(text, room), clock)
 }
 
 func formatMessage(s style, e event.Event) string {
