@@ -151,7 +151,7 @@ func forward(ctx context.Context, s *deploy.Session, cluster engine.Cluster, acc
 			conn, dialErr := host.Conn(ctx)
 			if err = dialErr; err == nil {
 				cancel()
-				conn.Forward(listener, "tcp", u.Host)
+				conn.ForwardTCP(listener, u.Host)
 				access.ServerName = u.Hostname()
 				access.Server = "https://" + listener.Addr().String()
 				return conn.Done(), nil

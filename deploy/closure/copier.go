@@ -9,6 +9,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Host connects to a node. *remote.Host implements it.
@@ -19,12 +20,15 @@ type Host interface {
 // Copier copies closures. The zero value works. Its methods may be called concurrently for many nodes; the caller
 // should limit the number of concurrent calls.
 type Copier struct {
-	Start      StartFunc // starts the local nix-daemon; nil: nixeval.StartPipe
+	Run        nixeval.Runner // starts local programs; nil: nixeval.Exec
+	Start      StartFunc      // starts the local nix-daemon; nil: nixeval.StartPipe
 	Send       event.Sink
-	NixOptions [][2]string // for the local nix-daemon, passed as --option
+	NixOptions [][2]string // for the local Nix, passed as --option
 
 	// Substitute allows the node to fetch paths from its own caches, with its own settings.
 	Substitute bool
+
+	Dir string // an existing folder for the sockets of running copies; empty: /tmp
 
 	records records
 
@@ -47,7 +51,7 @@ type Stats struct {
 func (c *Copier) Copy(ctx context.Context, node string, h Host, path, root string) (stats Stats, err error) {
 	err = c.withLink(ctx, node, h, func(l *link) error {
 		return l.protect(ctx, path, root, func() error {
-			stats, err = l.copyClosure(ctx, path)
+			stats, err = l.copyClosures(ctx, []string{path})
 			return err
 		})
 	})
@@ -71,9 +75,10 @@ const (
 	slowestCopy = 16 << 10
 )
 
-// copyClosure copies those paths of a closure that the node does not have.
-func (l *link) copyClosure(ctx context.Context, path string) (Stats, error) {
-	m, all, err := l.findMissing(ctx, []string{path})
+// copyClosures copies the paths that the node does not have. If nixbench can read the files of these paths, it sends
+// them itself. Otherwise it runs nix copy with the flags.
+func (l *link) copyClosures(ctx context.Context, paths []string, flags ...string) (Stats, error) {
+	m, all, err := l.findMissing(ctx, paths)
 	if err != nil || len(m.paths) == 0 {
 		return Stats{}, err
 	}
@@ -82,15 +87,12 @@ func (l *link) copyClosure(ctx context.Context, path string) (Stats, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the copy has not ended within %v", limit))
 	defer cancel()
 	l.done = newProgress(l.c.Send, l.node, m)
-	if !isReadable(m.paths) {
-		store, err := l.c.openStore(ctx)
-		if err != nil {
-			return stats, l.newError(m.stepName(), err)
-		}
-		defer store.Close()
-		l.daemon.Source = store.DumpNAR
+	if isReadable(m.paths) {
+		err = l.stream(ctx, m)
+	} else {
+		err = l.runNixCopy(ctx, paths, flags, m)
 	}
-	if err = l.stream(ctx, m); err == nil {
+	if err == nil {
 		l.done.finish()
 	}
 	return stats, err

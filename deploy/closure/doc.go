@@ -12,8 +12,9 @@
 //
 // If sshd forbids connections to the daemon's socket, the copier starts `nix-daemon --stdio` on the node, which makes the connection.
 //
-// The copier reads the files of the local store, and sends them to the node's daemon ([daemon.Conn.AddPaths]). If it
-// cannot read the files itself, a local nix-daemon reads them.
+// `nix copy` transfers the paths through a local socket that is forwarded to the daemon. If the copier can read the
+// files of the local store itself, it does not start `nix copy`: it sends the files to the daemon
+// ([daemon.Conn.AddPaths]). This saves one process per node.
 //
 // After an interrupted copy there are no incomplete paths on the node: a path becomes valid when it has been received
 // completely, and the next Copy transfers the other paths. The [*Error] contains the cause and a hint for the user.

@@ -2,16 +2,19 @@ package closure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -78,9 +81,10 @@ func hostConfig(s *sshtest.Server, port int, key string) sshconfig.Config {
 // fakes is a node and a local Nix without files: what is valid is a list.
 type fakes struct {
 	t       testing.TB
-	closure []string                                       // of everything, the last one is the system
-	query   func(c nixeval.Command) error                  // called before the closure is read, unless nil
-	remote  func(e *sshtest.Exec) (status int, known bool) // other commands on the node
+	closure []string                                           // of everything, the last one is the system
+	copy    func(ctx context.Context, c nixeval.Command) error // nil: all of closure arrives
+	query   func(c nixeval.Command) error                      // called before the closure is read, unless nil
+	remote  func(e *sshtest.Exec) (status int, known bool)     // other commands on the node
 	dir     string
 	there   daemontest.Store // of the node
 
@@ -122,7 +126,7 @@ func (f *fakes) node(opts sshtest.Options) (*sshtest.Server, *remote.Host, *Copi
 		}()
 	}
 	seen := &events{}
-	return s, h, &Copier{Start: f.start, Send: seen.add, socket: at(socket)}, seen
+	return s, h, &Copier{Run: f.run, Start: f.start, Send: seen.add, Dir: shortDir(f.t), socket: at(socket)}, seen
 }
 
 func (f *fakes) exec(_ context.Context, e *sshtest.Exec) int {
@@ -158,6 +162,58 @@ func (f *fakes) start(_ context.Context, c nixeval.Command) (io.ReadWriteCloser,
 	return here, nil
 }
 
+func (f *fakes) run(ctx context.Context, c nixeval.Command) ([]byte, error) {
+	line := strings.Join(c.Argv, " ")
+	f.mu.Lock()
+	f.argvs = append(f.argvs, line)
+	f.mu.Unlock()
+	switch {
+	case strings.Contains(line, "nix copy "):
+		if f.copy != nil {
+			return nil, f.copy(ctx, c)
+		}
+		f.arrive(c, f.closure...)
+		return nil, nil
+	}
+	f.t.Errorf("no test expected %q here", c.Argv)
+	return nil, errors.New("unexpected")
+}
+
+// arrive makes paths valid on the node, and logs it as Nix does.
+func (f *fakes) arrive(c nixeval.Command, paths ...string) {
+	for i, p := range paths {
+		if f.there.SetValid(p) {
+			c.Stderr(fmt.Sprintf(`@nix {"action":"start","id":%d,"type":100,"fields":[%q,"local","there"]}`, i, p))
+			c.Stderr(fmt.Sprintf(`@nix {"action":"result","id":%d,"type":105,"fields":[500,1000,0,0]}`, i))
+			c.Stderr(fmt.Sprintf(`@nix {"action":"stop","id":%d}`, i))
+		}
+	}
+}
+
+// ran counts the local commands that begin like this.
+func (f *fakes) ran(prefix string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range f.argvs {
+		if strings.HasPrefix(a, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// fails is how Nix fails with a message.
+func fails(c nixeval.Command, msg string) error {
+	c.Stderr(fmt.Sprintf(`@nix {"action":"msg","level":0,"msg":"error: %s","raw_msg":%q}`, msg, msg))
+	return &exec.ExitError{ProcessState: exitOne()}
+}
+
+var exitOne = sync.OnceValue(func() *os.ProcessState {
+	cmd := exec.Command("false")
+	cmd.Run()
+	return cmd.ProcessState
+})
+
 type events struct {
 	mu  sync.Mutex
 	all []event.Event
@@ -178,4 +234,21 @@ func (e *events) of(kind event.Kind) (out []event.Event) {
 		}
 	}
 	return out
+}
+
+// nothingLeft checks that a copier's folder is empty.
+func nothingLeft(t testing.TB, dir string) {
+	t.Helper()
+	deadline := time.Now().Add(2 * time.Second)
+	for {
+		entries, err := os.ReadDir(dir)
+		if errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("%s has %v left, %v", dir, entries, err)
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }

@@ -80,7 +80,12 @@ type counter struct {
 
 func newCounter(t testing.TB) *counter {
 	c := &counter{events: &events{}}
-	c.Copier = &Copier{Send: c.add, Start: func(ctx context.Context, cmd nixeval.Command) (io.ReadWriteCloser, error) {
+	c.Copier = &Copier{Send: c.add, Dir: shortDir(t), Run: func(ctx context.Context, cmd nixeval.Command) ([]byte, error) {
+		c.mu.Lock()
+		c.argvs = append(c.argvs, strings.Join(cmd.Argv, " "))
+		c.mu.Unlock()
+		return nixeval.Exec(ctx, cmd)
+	}, Start: func(ctx context.Context, cmd nixeval.Command) (io.ReadWriteCloser, error) {
 		c.mu.Lock()
 		c.argvs = append(c.argvs, strings.Join(cmd.Argv, " "))
 		c.mu.Unlock()

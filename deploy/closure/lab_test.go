@@ -85,6 +85,7 @@ func testLabCopy(t *testing.T, l *lab.Lab) {
 	for _, m := range c.of(event.Message) {
 		t.Errorf("%+v", m)
 	}
+	nothingLeft(t, c.Dir)
 
 	if _, err := c.Copy(t.Context(), "m1", h, out, "m1"); err != nil {
 		t.Fatal(err)
@@ -121,6 +122,7 @@ func testLabFull(t *testing.T, l *lab.Lab) {
 		t.Fatalf("%v", err)
 	}
 	t.Logf("%v\nhint: %s", err, e.Hint())
+	noProcessLeft(t, c)
 	// What is registered is whole.
 	l.Run(t, "m2", `for p in /nix/store/*nixbench-mid*; do if nix-store --check-validity $p 2>/dev/null; then nix-store --verify-path $p || exit 1; fi; done`)
 	rest, bytes, err := c.Missing(t.Context(), "m2", h, []string{out})
@@ -146,7 +148,7 @@ func testLabForbidden(t *testing.T, l *lab.Lab) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var once sync.Once
 	var cancelled time.Time
-	stopping := &Copier{Send: func(e event.Event) {
+	stopping := &Copier{Dir: c.Dir, Send: func(e event.Event) {
 		if e.Done > 60_000_000 {
 			once.Do(func() { cancelled = time.Now(); cancel(errTest) })
 		}
@@ -157,6 +159,7 @@ func testLabForbidden(t *testing.T, l *lab.Lab) {
 	if !errors.Is(err, errTest) || took > 4*time.Second {
 		t.Errorf("%v after %v", err, took)
 	}
+	noProcessLeft(t, c)
 }
 
 func testLabUntrusted(t *testing.T, l *lab.Lab) {
@@ -274,6 +277,7 @@ func testLabInterrupted(t *testing.T, l *lab.Lab) {
 	if !errors.Is(err, errTest) || took > 4*time.Second {
 		t.Errorf("%v after %v", err, took)
 	}
+	noProcessLeft(t, c)
 	left := missing()
 	if left >= all {
 		t.Errorf("%d of %d bytes are missing", left, all)
@@ -287,6 +291,7 @@ func testLabInterrupted(t *testing.T, l *lab.Lab) {
 	if !errors.As(err, &lost) {
 		t.Errorf("%v", err)
 	}
+	noProcessLeft(t, c)
 	if again := missing(); again >= left {
 		t.Errorf("%d bytes were missing, then %d", left, again)
 	} else {
@@ -298,6 +303,14 @@ func testLabInterrupted(t *testing.T, l *lab.Lab) {
 		t.Errorf("%+v, and %d bytes were missing", got, left)
 	}
 	valid(t, l, "m6", out)
+}
+
+func noProcessLeft(t testing.TB, c *counter) {
+	t.Helper()
+	if procs, _ := exec.Command("pgrep", "-af", c.Dir).Output(); len(procs) > 0 {
+		t.Errorf("processes are left: %s", procs)
+	}
+	nothingLeft(t, c.Dir)
 }
 
 // testLabSubstitute has the node fetch from a cache of its own.

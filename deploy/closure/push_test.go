@@ -61,7 +61,10 @@ func (s *localStore) system() []string { return s.paths[len(s.paths)-1:] }
 
 func (s *localStore) copier() (*Copier, *events) {
 	seen := &events{}
-	return &Copier{Start: s.start, Send: seen.add}, seen
+	return &Copier{Start: s.start, Send: seen.add, Run: func(_ context.Context, c nixeval.Command) ([]byte, error) {
+		s.t.Errorf("no test expected %q here", c.Argv)
+		return nil, errors.New("unexpected")
+	}}, seen
 }
 
 // startDaemon starts a node with this daemon, and returns the path of the daemon's socket.
@@ -238,11 +241,10 @@ func TestPushFailures(t *testing.T) {
 		adding, want, hint string
 		untrusted, signed  bool
 	}{
-		"disk full":     {adding: "writing to file: \x1b[31mNo space left on device\x1b[0m", want: "(2 copied, the next run continues from there): the node's disk is full: the Nix daemon reports for ", hint: "/nix/store"},
-		"database full": {adding: "executing SQLite query: database or disk is full", want: "the node's disk is full", hint: "nix-collect-garbage -d"},
-		"other":         {adding: "the store\nis broken", want: "-path: the store\n  the store\n  is broken"},
-		"untrusted":     {untrusted: true, want: "the Nix daemon does not trust root, and the paths are not signed by a key that it trusts\n  cannot add path", hint: "nix.settings.trusted-users of web-1"},
-		"signatures":    {untrusted: true, signed: true},
+		"disk full":  {adding: "writing to file: \x1b[31mNo space left on device\x1b[0m", want: "(2 copied, the next run continues from there): the node's disk is full: the Nix daemon reports for ", hint: "/nix/store"},
+		"other":      {adding: "the store\nis broken", want: "-path: the store\n  the store\n  is broken"},
+		"untrusted":  {untrusted: true, want: "the Nix daemon does not trust root, and the paths are not signed by a key that it trusts\n  cannot add path", hint: "nix.settings.trusted-users of web-1"},
+		"signatures": {untrusted: true, signed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			local := newLocalStore(t, 4, 1000)

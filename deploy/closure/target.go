@@ -34,7 +34,8 @@ func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drv, pa
 
 // build copies the derivation to the node and builds it there.
 func (l *link) build(ctx context.Context, drv string) error {
-	if _, err := l.copyClosure(ctx, drv); err != nil {
+	// With --derivation, nix copy copies the .drv files. Without the flag, older versions of Nix copy the outputs of the derivations.
+	if _, err := l.copyClosures(ctx, []string{drv}, "--derivation"); err != nil {
 		return err
 	}
 	log := &nixlog.Log{Phase: event.Build, Send: l.c.newBuildSink(l.node)}

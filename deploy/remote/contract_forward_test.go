@@ -2,6 +2,7 @@ package remote_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"io"
@@ -81,7 +82,7 @@ func forwardUnix(t *testing.T, conn *remote.Conn, local, remotePath string) io.C
 	if err != nil {
 		t.Fatal(err)
 	}
-	return conn.Forward(listener, "unix", remotePath)
+	return conn.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) { return conn.Dial(ctx, "unix", remotePath) })
 }
 
 func testForward(t *testing.T, k kind) {
@@ -136,7 +137,7 @@ func testForward(t *testing.T, k kind) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tcp := conn.Forward(near, "tcp", far.Addr().String())
+	tcp := conn.ForwardTCP(near, far.Addr().String())
 	for range 2 {
 		c, err := net.Dial("tcp", near.Addr().String())
 		if err != nil {

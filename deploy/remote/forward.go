@@ -61,12 +61,18 @@ func (c *commandConn) Close() error {
 	return errors.Join(c.in.Close(), c.PipeReader.Close())
 }
 
-// Forward forwards each connection to a local listener to an address or socket that the node connects to, as [Conn.Dial] does. It closes
-// the listener and all connections when the SSH connection ends, or when the caller closes the returned Closer.
-func (c *Conn) Forward(listener net.Listener, network, address string) io.Closer {
+// ForwardTCP forwards each connection to a local listener to an address that the node connects to. The node resolves
+// the host name in the address.
+func (c *Conn) ForwardTCP(listener net.Listener, address string) io.Closer {
+	return c.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) { return c.Dial(ctx, "tcp", address) })
+}
+
+// Forward accepts connections on a local listener. For each, it calls dial, and copies data between the two connections. It closes the
+// listener and all connections when the SSH connection ends, or when the caller closes the returned Closer.
+func (c *Conn) Forward(listener net.Listener, dial func(context.Context) (io.ReadWriteCloser, error)) io.Closer {
 	ctx, cancel := context.WithCancel(c.ctx)
 	context.AfterFunc(ctx, func() { listener.Close() })
-	f := &forward{listener: listener, dial: func() (net.Conn, error) { return c.Dial(ctx, network, address) }, ctx: ctx, cancel: cancel}
+	f := &forward{listener: listener, dial: dial, ctx: ctx, cancel: cancel}
 	f.work.Go(f.acceptConns)
 	return f
 }
@@ -74,7 +80,7 @@ func (c *Conn) Forward(listener net.Listener, network, address string) io.Closer
 // forward is a local listener whose connections are forwarded until ctx ends.
 type forward struct {
 	listener net.Listener
-	dial     func() (net.Conn, error)
+	dial     func(context.Context) (io.ReadWriteCloser, error)
 	ctx      context.Context
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
@@ -100,7 +106,7 @@ func (f *forward) acceptConns() {
 func (f *forward) serveConn(local net.Conn) {
 	defer local.Close()
 	defer context.AfterFunc(f.ctx, func() { local.Close() })()
-	far, err := f.dial()
+	far, err := f.dial(f.ctx)
 	if err != nil {
 		return
 	}
@@ -112,11 +118,12 @@ func (f *forward) serveConn(local net.Conn) {
 // copyBothWays copies data between two connections until both directions have ended. The end of one
 // direction does not end the other one: the Nix daemon still answers after its client has finished
 // sending.
-func copyBothWays(a, b net.Conn) {
+func copyBothWays(a, b io.ReadWriteCloser) {
 	var work sync.WaitGroup
-	one := func(to, from net.Conn) {
-		if _, err := io.Copy(to, from); err == nil {
-			to.(interface{ CloseWrite() error }).CloseWrite()
+	one := func(to, from io.ReadWriteCloser) {
+		_, err := io.Copy(to, from)
+		if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil {
+			half.CloseWrite()
 			return
 		}
 		// An error in one direction ends both directions.

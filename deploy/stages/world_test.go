@@ -356,7 +356,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 	defer fleet.Close()
 	err = f(&Deployer{
 		Changer: node.Changer{
-			Fleet: fleet, Copier: &closure.Copier{Send: send}, Uploader: &secrets.Uploader{Send: send},
+			Fleet: fleet, Copier: &closure.Copier{Run: w.nix, Send: send}, Uploader: &secrets.Uploader{Send: send},
 			Activator: &activate.Activator{Send: send}, Store: store, RunID: record.ID(), Send: send,
 		},
 		Eval: eval, Record: record, Engines: w.engines,

@@ -18,17 +18,14 @@ const (
 type Conn struct {
 	io.Closer                              // pending reads and writes fail
 	Fetch     func(path string, done bool) // called when the daemon starts to fetch a path from a cache, and when it has ended
-	// Source writes the NAR (Nix archive) of a path that AddPaths sends. Open sets it to a function that reads the path's files.
-	Source func(w *bufio.Writer, i *PathInfo) error
-
-	in  Decoder
-	out *bufio.Writer
+	in        Decoder
+	out       *bufio.Writer
 }
 
 // Open performs the handshake with a daemon. The Conn owns conn; if Open fails, it closes conn. After the daemon has
 // sent results of limit bytes in total, all operations fail. Log messages do not count.
 func Open(conn io.ReadWriteCloser, limit int64) (*Conn, error) {
-	c := &Conn{Fetch: func(string, bool) {}, Source: readFiles, Closer: conn, in: Decoder{Reader: bufio.NewReaderSize(conn, 8<<10), Left: limit}, out: bufio.NewWriterSize(conn, 8<<10)}
+	c := &Conn{Fetch: func(string, bool) {}, Closer: conn, in: Decoder{Reader: bufio.NewReaderSize(conn, 8<<10), Left: limit}, out: bufio.NewWriterSize(conn, 8<<10)}
 	if err := c.shakeHands(); err != nil {
 		conn.Close()
 		return nil, err

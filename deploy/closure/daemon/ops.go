@@ -12,7 +12,6 @@ const (
 	opAddIndirectRoot uint64 = 12
 	opQueryPathInfo   uint64 = 26
 	opQueryValidPaths uint64 = 31
-	opNarFromPath     uint64 = 38
 	opAddToStoreNar   uint64 = 39
 )
 

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// AddPaths sends paths and their NARs from Source to the daemon, and waits until the daemon has added all paths. In infos, a
+// AddPaths sends paths and their files from the local store to the daemon, and waits until the daemon has added all paths. In infos, a
 // path must come after the paths that it refers to. AddPaths does not wait for a reply after each path, so a path costs no round trip.
 // It calls start before it sends a path, sent when it has sent some bytes of a path, and added when the daemon has registered the next
 // path. A daemon that trusts the user requires no signatures. If AddPaths fails, the connection cannot be used any more.
@@ -40,7 +40,8 @@ func (c *Conn) writePaths(infos []*PathInfo, start func(path string), sent func(
 			false, i.Signatures, i.CA, false, true) // the path was not built on the node; no repair, and no check of signatures
 		f := &frames{out: c.out, sent: sent}
 		nar.Reset(f)
-		if err := cmp.Or(c.Source(nar, i), nar.Flush()); err != nil {
+		Put(nar, "nix-archive-1")
+		if err := cmp.Or(putTree(nar, i.Path), nar.Flush()); err != nil {
 			c.Close()
 			if f.err != nil {
 				return nil
@@ -67,21 +68,6 @@ func (f *frames) Write(b []byte) (n int, err error) {
 	n, f.err = f.out.Write(b)
 	f.sent(n)
 	return n, f.err
-}
-
-// DumpNAR writes the NAR of a path in the store. It is the Source of a connection to another store.
-func (c *Conn) DumpNAR(w *bufio.Writer, i *PathInfo) error {
-	if err := c.request(opNarFromPath, i.Path); err != nil {
-		return err
-	}
-	_, err := io.CopyN(w, c.in.Reader, int64(i.NarSize))
-	return err
-}
-
-// readFiles writes the NAR of a path whose files this process can read.
-func readFiles(w *bufio.Writer, i *PathInfo) error {
-	Put(w, "nix-archive-1")
-	return putTree(w, i.Path)
 }
 
 // putTree writes a file tree in the format of a NAR (Nix archive).

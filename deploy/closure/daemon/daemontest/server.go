@@ -134,8 +134,6 @@ func (c *session) answer(op uint64) {
 		c.done()
 		defer c.lock()()
 		c.put(slices.DeleteFunc(paths, func(p string) bool { return !c.valid[p] && !c.AllValid }))
-	case 38:
-		c.dumpNAR(c.GetString())
 	case 39:
 		c.addToStore()
 	default:
@@ -152,16 +150,6 @@ func (c *session) queryPathInfo(path string) {
 	}
 	info := c.Infos[i]
 	c.put(uint64(1), info.Deriver, info.NarHash, info.References, info.RegistrationTime, info.NarSize, uint64(1), info.Signatures, info.CA)
-}
-
-// dumpNAR sends zeros as the NAR of a path.
-func (c *session) dumpNAR(path string) {
-	c.done()
-	for _, info := range c.Infos {
-		if info.Path == path {
-			_, _ = c.out.Write(make([]byte, info.NarSize))
-		}
-	}
 }
 
 func (c *session) substitute(paths []string) {

@@ -1,0 +1,95 @@
+package closure
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
+)
+
+// runNixCopy copies the closures of paths with `nix copy`, through a local socket that is forwarded to the node's daemon. It ends nix
+// copy if the connection to the node is lost.
+func (l *link) runNixCopy(ctx context.Context, paths, flags []string, m pathSet) error {
+	// A new folder has mode 0700. The path of a socket must be short, so the default is not $TMPDIR.
+	dir, err := os.MkdirTemp(cmp.Or(l.c.Dir, "/tmp"), "nixbench-")
+	if err != nil {
+		return l.newError(m.stepName(), err)
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "nix")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return l.newError(m.stepName(), err)
+	}
+	forward := l.conn.Forward(listener, l.dial)
+	defer forward.Close()
+	// Close the forwarded socket when ctx ends. A signal is not enough: while Nix waits for the daemon to accept more
+	// data, Nix does not handle signals.
+	defer context.AfterFunc(ctx, func() { forward.Close() })()
+	argv := []string{"nix", "copy", "--extra-experimental-features", "nix-command flakes", "--log-format", "internal-json"}
+	for _, o := range l.c.NixOptions {
+		argv = append(argv, "--option", o[0], o[1])
+	}
+	argv = slices.Concat(argv, []string{"--to", "unix://" + socket, "--no-check-sigs"}, flags)
+	if l.c.Substitute {
+		// Let the daemon fetch paths from caches. Both the flag and the setting are necessary: older versions of Nix
+		// ignore the flag, but send the setting to the daemon.
+		argv = append(argv, "--substitute-on-destination", "--option", "builders-use-substitutes", "true")
+	}
+	argv = slices.Concat(argv, []string{"--"}, paths)
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case <-l.conn.Done():
+			stop(l.conn.Err()) // report the error of the connection, because the error of nix copy would only be "end of file"
+		case <-running.Done():
+		}
+	}()
+	run := l.c.Run
+	if run == nil {
+		run = nixeval.Exec
+	}
+	log := &nixlog.Log{Send: func(ev event.Event) {
+		switch ev.Kind {
+		case event.CopyStart:
+			l.done.start(ev.Path)
+		case event.CopyEnd:
+			l.done.add(1, m.size(ev.Path))
+		}
+	}}
+	_, err = run(running, nixeval.Command{Argv: argv, Stderr: log.HandleLine})
+	if err == nil {
+		return nil
+	}
+	if lost := l.conn.Err(); lost != nil && ctx.Err() == nil {
+		err = lost
+	}
+	e := l.newError(m.stepName(), err)
+	if !errors.As(err, new(*exec.ExitError)) { // the run was cancelled, the connection was lost, or Nix is not installed
+		l.addCopyReason(e, "", 0)
+		return e
+	}
+	e.Argv, e.Stderr = argv, log.Output()
+	if n := len(log.Errors); n > 0 {
+		e.Err = errors.New(firstLine(log.Errors[n-1].Raw))
+		if e.Stderr == e.Err.Error() {
+			e.Stderr = ""
+		}
+	}
+	// Ask the node's daemon which paths are still missing, because Nix's log also counts data that was sent but not received.
+	copied := 0
+	if left, err := l.queryInvalid(ctx, m.paths); err == nil {
+		copied = len(m.paths) - len(left)
+	}
+	l.addCopyReason(e, log.Output(), copied)
+	return e
+}
