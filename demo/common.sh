@@ -44,7 +44,10 @@ quietly() {
 prepare() {
   [ "$(id -u)" = 0 ] || die "starting a hypervisor requires root, even in namespaces; run it with sudo"
   [ -e /etc/debian_version ] || die "this script works on Debian 12 only; on other systems follow docs/tutorial.md"
-  command -v go > /dev/null || die "go is not on PATH; install it from https://go.dev/dl"
+  local go
+  go=$(go env GOVERSION 2> /dev/null) || die "go is not on PATH; install it from https://go.dev/dl"
+  go=${go#go1.}
+  [ "${go%%[!0-9]*}" -ge 21 ] || die "go 1.$go is too old, such as Debian's; install 1.21 or later from https://go.dev/dl"
   mkdir -p "$state/bin"
   printf '*\n' > "$state/.gitignore"
 
