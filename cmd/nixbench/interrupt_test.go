@@ -114,6 +114,7 @@ func answeredCmd(ts *testscript.TestScript, neg bool, args []string) {
 func runUntil(ts *testscript.TestScript, tty bool, mark string, argv []string, act func(*exec.Cmd, io.Writer) error) (string, error) {
 	var out screen
 	var keyboard io.Writer
+	var reading sync.WaitGroup // until the command and the terminal are closed
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = ts.MkAbs("."), []string{}
 	for _, name := range []string{"PATH", "HOME", "NIX_CONFIG", "NIX_PATH", "WORK", "SSH_AUTH_SOCK", "TMPDIR", "SSH_CONFIG_FILE"} {
@@ -135,15 +136,7 @@ func runUntil(ts *testscript.TestScript, tty bool, mark string, argv []string, a
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 		ts.Check(cmd.Start())
 		slave.Close()
-		go func() {
-			for buffer := make([]byte, 4096); ; {
-				n, err := master.Read(buffer)
-				_, _ = out.Write(buffer[:n])
-				if err != nil {
-					return
-				}
-			}
-		}()
+		reading.Go(func() { _, _ = io.Copy(&out, master) })
 	} else {
 		_ = os.Remove(ts.MkAbs(mark))
 		ts.Check(cmd.Start())
@@ -174,6 +167,7 @@ func runUntil(ts *testscript.TestScript, tty bool, mark string, argv []string, a
 	case <-time.After(giveUpAfter / 2): // nixbench has not ended by itself
 		ts.Fatalf("the command did not end:\n%s", out.String())
 	}
+	reading.Wait()
 	return out.String(), err
 }
 

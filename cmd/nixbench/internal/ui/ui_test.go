@@ -332,7 +332,7 @@ func TestColor(t *testing.T) {
 // On a terminal, messages and errors break between words.
 func TestTerminalBreaksBetweenWords(t *testing.T) {
 	var err strings.Builder
-	v := newView(Options{Out: io.Discard, Err: &err, Color: "never"}, true)
+	v := newView(Options{Out: io.Discard, Err: &err, Color: "always"}, true)
 	v.Event(event.Event{Kind: event.Message, Level: "note", Text: "nixbench exec --on head-1 -- sinfo shows the nodes of the cluster, and nixbench check verifies it"})
 	v.Problems(1, []Problem{{Where: "web-1", Message: "the switch failed:\n  " + strings.Repeat("word ", 20)}})
 	v.Close()

@@ -3,6 +3,7 @@ package ui
 import (
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -51,6 +52,9 @@ func WriteText(w io.Writer, text, indent string) {
 	io.WriteString(w, fill("", strings.Split(text, " "), " ", indent, Columns(w))+"\n")
 }
 
+// colours matches the escape sequences of [style], which have no width.
+var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
 // fill joins prefix and the parts to lines of at most width columns; with width 0, to one line. It breaks lines only between
 // parts. A part that is longer than a line gets its own line.
 func fill(prefix string, parts []string, separator, indent string, width int) string {
@@ -58,7 +62,7 @@ func fill(prefix string, parts []string, separator, indent string, width int) st
 	b.WriteString(prefix)
 	column, empty := utf8.RuneCountInString(prefix), true
 	for _, part := range parts {
-		n := utf8.RuneCountInString(part)
+		n := utf8.RuneCountInString(colours.ReplaceAllString(part, ""))
 		switch {
 		case empty:
 		case width > 0 && column+len(separator)+n > width:
