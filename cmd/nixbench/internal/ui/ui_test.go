@@ -345,3 +345,17 @@ func TestTerminalBreaksBetweenWords(t *testing.T) {
 		t.Errorf("%q", err.String())
 	}
 }
+
+// A check shows what it waits for.
+func TestTerminalShowsCheck(t *testing.T) {
+	var err strings.Builder
+	v := newView(Options{Out: io.Discard, Err: &err}, true)
+	defer v.Close()
+	now := time.Now()
+	v.Event(event.Event{Time: now, Kind: event.PhaseStart, Phase: event.Check, Total: 4})
+	v.Event(event.Event{Time: now, Kind: event.Progress, Phase: event.Check, Done: 1, Total: 4, Text: "slurmctld answers: connection refused"})
+	v.live.draw(&v.progress)
+	if got := err.String(); !strings.Contains(got, "1 of 4 · slurmctld answers: connection refused") {
+		t.Error(got)
+	}
+}
