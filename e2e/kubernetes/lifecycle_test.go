@@ -171,7 +171,7 @@ func (g *guestCluster) checkForward(get func(file string)) {
 	}
 	var file string
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && file == ""; time.Sleep(100 * time.Millisecond) {
-		if found, _ := filepath.Glob(filepath.Join(g.dir, ".nixbench/bench", "secrets/forward/*/kubeconfig")); len(found) == 1 {
+		if found, _ := filepath.Glob(filepath.Join(g.dir, ".nixbench/bench", "secrets/forward/kubeconfig-*")); len(found) == 1 {
 			file = found[0]
 		}
 	}
