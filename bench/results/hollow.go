@@ -1,7 +1,6 @@
 package results
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/nixbench/nixbench/bench"
@@ -9,10 +8,15 @@ import (
 	"github.com/nixbench/nixbench/bench/stats"
 )
 
-// isHollow reports whether a cell has hollow nodes: one machine stands for several hollow nodes.
-func isHollow(s bench.Sweep, cell map[string]string) bool {
+// isHollow reports whether a cell with these levels has hollow nodes: one machine stands for several hollow nodes.
+func isHollow(s bench.Sweep, levels map[string]string) bool {
 	return slices.ContainsFunc(s.Trials, func(t bench.Trial) bool {
-		return maps.Equal(t.Cell, cell) && s.Configurations[t.Configuration].Hollow > 0
+		for f, level := range levels {
+			if t.Cell[f] != level {
+				return false
+			}
+		}
+		return s.Configurations[t.Configuration].Hollow > 0
 	})
 }
 
@@ -25,6 +29,8 @@ func splitHollow(s bench.Sweep, in page.Input, baselines map[string][]stats.Samp
 		of := func(cell map[string]string) bool { return isHollow(s, cell) == (i == 1) }
 		parts[i].Cells = keep(in.Cells, of)
 		parts[i].Trials = keep(in.Trials, func(t page.Trial) bool { return of(t.Cell) })
+		parts[i].Limits = keep(in.Limits, func(l page.Limit) bool { return of(l.Cell) })
+		parts[i].Systems = keep(in.Systems, func(d bench.LevelDifference) bool { return of(d.A) && of(d.B) })
 	}
 	if len(parts[0].Cells) == 0 || len(parts[1].Cells) == 0 {
 		parts = []page.Input{in}

@@ -10,13 +10,14 @@ import (
 
 // hollowSweep returns a sweep with a cell of machines and a cell of hollow nodes, unless both are of one kind, and its results.
 func hollowSweep(first, second int) (bench.Sweep, page.Input) {
-	cells := []map[string]string{{"roles.node.hollow": "0"}, {"roles.node.hollow": "8"}}
+	levels := []map[string]string{{"roles.node.hollow": "0"}, {"roles.node.hollow": "8"}}
+	cells := []map[string]string{{"roles.node.hollow": "0", "workload": "w"}, {"roles.node.hollow": "8", "workload": "w"}}
 	s := bench.Sweep{
 		Benchmark:      bench.Benchmark{Cells: cells, Claims: map[string]stats.Claim{"same": {Metric: "throughput", Factor: "roles.node.hollow", A: "8", B: "0", Op: ">", Value: 0.9}}},
-		Configurations: []bench.Configuration{{Levels: cells[0], Hollow: first}, {Levels: cells[1], Hollow: second}},
+		Configurations: []bench.Configuration{{Levels: levels[0], Hollow: first}, {Levels: levels[1], Hollow: second}},
 		Trials:         []bench.Trial{{Cell: cells[0]}, {Cell: cells[1], Configuration: 1}},
 	}
-	in := page.Input{Cells: cells}
+	in := page.Input{Cells: cells, Limits: []page.Limit{{Cell: levels[0]}, {Cell: levels[1]}}}
 	for _, c := range cells {
 		in.Trials = append(in.Trials, page.Trial{Sample: stats.Sample{Cell: c, Metrics: map[string]float64{"throughput": 1}}, Verdict: bench.Valid})
 	}
@@ -32,8 +33,8 @@ func TestSplitHollow(t *testing.T) {
 			t.Fatalf("%+v: %d parts", test, len(parts))
 		}
 		for i, p := range parts {
-			if want := 2 / test.parts; len(p.Cells) != want || len(p.Trials) != want {
-				t.Errorf("%+v: part %d has %d cells and %d trials", test, i, len(p.Cells), len(p.Trials))
+			if want := 2 / test.parts; len(p.Cells) != want || len(p.Trials) != want || len(p.Limits) != want {
+				t.Errorf("%+v: part %d has %d cells, %d trials and %d limits", test, i, len(p.Cells), len(p.Trials), len(p.Limits))
 			}
 			for _, c := range p.Claims {
 				if test.parts == 2 && len(c.Parts) > 0 {
