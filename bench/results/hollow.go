@@ -36,7 +36,7 @@ func splitHollow(s bench.Sweep, in page.Input, baselines map[string][]stats.Samp
 		parts = []page.Input{in}
 	} else {
 		parts[0].Notes = append(slices.Clone(in.Notes), "The nodes of these cells are machines. Cells with hollow nodes are shown separately: a comparison would be confounded.")
-		parts[1].Notes = []string{"The nodes of these cells are hollow."}
+		parts[1].Notes = append(slices.Clone(in.Notes), "The nodes of these cells are hollow.")
 	}
 	var claims [2][]stats.ClaimResult // by part, in the same order
 	for i := range parts {
