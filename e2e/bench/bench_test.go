@@ -242,8 +242,8 @@ func (c *cluster) waitForCluster(attempt int) {
 }
 
 // late matches the reasons of a trial on containers, and of one whose jobs were submitted late, or whose pods were observed late, as happens
-// on a computer with other work.
-var late = regexp.MustCompile(`^the machines are containers |^jobs were submitted up to|: the watch received a pod `)
+// on a computer with other work: an API server ends the watch of a client that does not read fast enough.
+var late = regexp.MustCompile(`^the machines are containers |^jobs were submitted up to|: the watch received a pod |: the API server ended the watch of the pods `)
 
 // checkAttempts checks that a sweep has this number of trials, each with a valid result in which all jobs have finished.
 func (c *cluster) checkAttempts(s gjson.Result, trials, jobs int64) {
