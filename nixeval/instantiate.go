@@ -105,7 +105,7 @@ func (e *Evaluator) isolateFailures(ctx context.Context, phase event.Phase, unit
 			failed[chunk[0]] = ne
 		default:
 			again = append(again, chunk...)
-			e.warnAboutSearch(phase, ne, len(units))
+			warnAboutSearch(e.Send, phase, ne, len(units))
 		}
 	})
 	if err != nil || len(again) == 0 {
@@ -138,12 +138,12 @@ func (e *Evaluator) isolateFailures(ctx context.Context, phase event.Phase, unit
 const longSearch = 8
 
 // warnAboutSearch sends the error of an evaluation of several units, before a long search for the units that have caused it.
-func (e *Evaluator) warnAboutSearch(phase event.Phase, ne *NixError, units int) {
+func warnAboutSearch(send event.Sink, phase event.Phase, ne *NixError, units int) {
 	if units < longSearch {
 		return
 	}
 	text, _, _ := strings.Cut(ne.Error(), "\n")
-	e.Send.Send(event.Event{Kind: event.Message, Phase: phase, Level: "warning", Text: "several units are evaluated again one by one, because an evaluation has failed: " + text})
+	send.Send(event.Event{Kind: event.Message, Phase: phase, Level: "warning", Text: "several units are evaluated again one by one, because an evaluation has failed: " + text})
 }
 
 // evaluateChunks calls do for the units in chunks, as the plan says. After each call, it calls handle with the error that units of

@@ -17,7 +17,7 @@ type Expression struct {
 
 // Introspect evaluates a query and returns its value as JSON.
 func (e *Evaluator) Introspect(ctx context.Context, x Expression) ([]byte, error) {
-	f, err := e.queryFunction(x)
+	f, err := queryFunction(x, e.isHermetic())
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (e *Evaluator) Introspect(ctx context.Context, x Expression) ([]byte, error
 // IntrospectDrvs evaluates a query, writes the derivations in its value into the store, and returns the paths of these
 // derivations.
 func (e *Evaluator) IntrospectDrvs(ctx context.Context, x Expression) (drvs []string, err error) {
-	f, err := e.queryFunction(x)
+	f, err := queryFunction(x, e.isHermetic())
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +35,8 @@ func (e *Evaluator) IntrospectDrvs(ctx context.Context, x Expression) (drvs []st
 	return drvs, err
 }
 
-// queryFunction returns the query as the text of a Nix function.
-func (e *Evaluator) queryFunction(x Expression) (string, error) {
+// queryFunction returns the query as the text of a Nix function. hermetic is whether Nix evaluates in pure mode.
+func queryFunction(x Expression, hermetic bool) (string, error) {
 	if x.File == "" {
 		return "(\n" + x.Text + "\n)", nil // the closing parenthesis has its own line, because the text may end with a comment
 	}
@@ -45,7 +45,7 @@ func (e *Evaluator) queryFunction(x Expression) (string, error) {
 		return "", err
 	}
 	path := nixPath(abs)
-	if e.isHermetic() {
+	if hermetic {
 		// In pure mode, Nix reads a file outside the flake only if its hash is given, so fetch the file by its hash.
 		path, err = fetchExpression(abs, "expression.nix")
 	} else {

@@ -48,7 +48,7 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 		if err := e.eval(ctx, event.Survey, "h: h.survey [ ]", &s); err != nil {
 			return nil, toSetError(err)
 		}
-		e.warnAboutSearch(event.Survey, ne, len(s.Units))
+		warnAboutSearch(e.Send, event.Survey, ne, len(s.Units))
 		s.Deployments = map[string]Deployment{}
 	}
 	var rest []string

@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"os/exec"
 	"path/filepath"
@@ -76,11 +77,14 @@ func findLayer(pkg string) (folder string, layer int) {
 	return folder, layer
 }
 
-// TestOnlyUIPrints: only cmd/nixbench/internal/ui prints, and only main exits.
+// maxMethods is the largest number of methods of a type.
+const maxMethods = 30
+
+// TestOnlyUIPrints: only cmd/nixbench/internal/ui prints, only main exits, and no type has too many methods.
 func TestOnlyUIPrints(t *testing.T) {
 	printers := map[string]bool{"fmt.Print": true, "fmt.Printf": true, "fmt.Println": true, "os.Exit": true}
 	top := root(t)
-	checked := 0
+	checked, methods := 0, map[string]int{} // the number of methods, by folder and type
 	for _, dir := range []string{"nixeval", "deploy", "bench", "modules", "cmd"} {
 		err := filepath.WalkDir(filepath.Join(top, dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") ||
@@ -92,6 +96,14 @@ func TestOnlyUIPrints(t *testing.T) {
 			f, err := parser.ParseFile(set, path, nil, 0)
 			if err != nil {
 				return err
+			}
+			for _, d := range f.Decls {
+				if d, ok := d.(*ast.FuncDecl); ok && d.Recv != nil {
+					name := filepath.Dir(path) + " " + strings.TrimPrefix(types.ExprString(d.Recv.List[0].Type), "*")
+					if methods[name]++; methods[name] == maxMethods+1 {
+						t.Errorf("%s: %s has more than %d methods", set.Position(d.Pos()), name, maxMethods)
+					}
+				}
 			}
 			for _, i := range f.Imports {
 				if i.Path.Value == `"log"` {

@@ -11,7 +11,7 @@ import (
 // Examine implements [provider.Checker].
 func (h *Hypervisor) Examine(ctx context.Context) []provider.Finding {
 	all, err := query(ctx, h, "", "examine libvirt", "", func(s *session) ([]provider.Finding, error) {
-		return []provider.Finding{s.examineLibvirt(), s.examineIsolation(), s.examinePool()}, nil
+		return []provider.Finding{s.examineLibvirt(), examineIsolation(s.host), s.examinePool()}, nil
 	})
 	if err != nil {
 		all = []provider.Finding{h.newErrorFinding("libvirt", err)}
@@ -51,12 +51,12 @@ func (s *session) examineLibvirt() provider.Finding {
 }
 
 // examineIsolation checks what separates machines from the hypervisor.
-func (s *session) examineIsolation() provider.Finding {
+func examineIsolation(h host) provider.Finding {
 	switch {
-	case s.host.kind == provider.Container:
+	case h.kind == provider.Container:
 		return newFinding("isolation", "warning", "use virtual machines (qemu:///system) for nodes whose users or workloads you do not trust",
 			"containers have no user namespace: root in one of them is root on the hypervisor")
-	case s.host.xml.Type == "kvm":
+	case h.xml.Type == "kvm":
 		return newFinding("KVM", "ok", "", "machines run with KVM")
 	}
 	return newFinding("KVM", "warning", "enable virtualization in the firmware, load the module kvm_intel or kvm_amd, and allow libvirt's QEMU to open /dev/kvm",

@@ -224,7 +224,7 @@ func TestExamine(t *testing.T) {
 	if len(states) != 3 || states["libvirt"] != "ok" || states["storage pool"] != "ok" {
 		t.Errorf("%v", states)
 	}
-	if f := (&session{host: host{kind: provider.Container}}).examineIsolation(); f.State != "warning" || f.Fix == "" {
+	if f := examineIsolation(host{kind: provider.Container}); f.State != "warning" || f.Fix == "" {
 		t.Errorf("containers: %+v", f)
 	}
 }
