@@ -21,12 +21,13 @@ func TestConfirmMeasuresTheAnswer(t *testing.T) {
 		}
 		stdin := os.Stdin
 		os.Stdin = read
-		time.AfterFunc(takes, func() { io.WriteString(write, answer); write.Close() })
+		asked := &answering{user: write, answer: answer, takes: takes}
 		var events []event.Event
-		a := &app{ctx: t.Context(), view: ui.New(ui.Options{Out: io.Discard, Err: io.Discard}), sink: func(e event.Event) { events = append(events, e) }}
+		a := &app{ctx: t.Context(), view: ui.New(ui.Options{Out: io.Discard, Err: asked}), sink: func(e event.Event) { events = append(events, e) }}
 		err = a.confirm("remove it?", nil, false)
 		os.Stdin = stdin
 		read.Close()
+		write.Close()
 		a.view.Close()
 		if !errors.Is(err, want) {
 			t.Errorf("%q: got %v, want %v", answer, err, want)
@@ -57,13 +58,15 @@ func TestConfirmDiscardsEarlierInput(t *testing.T) {
 	}
 }
 
-// answering types the answer when it sees the question.
+// answering types the answer some time after it sees the question.
 type answering struct {
 	user   io.Writer
 	answer string
+	takes  time.Duration
 }
 
 func (a *answering) Write(p []byte) (int, error) {
+	time.Sleep(a.takes)
 	_, err := io.WriteString(a.user, a.answer)
 	return len(p), err
 }
