@@ -7,8 +7,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/stages"
@@ -38,7 +41,9 @@ func (s *Session) PlanRollback(ctx context.Context, to string) ([]stages.Step, e
 	if err != nil {
 		return nil, err
 	}
-	return stages.PlanRollback(s.Inspect(ctx), recorded.Nodes, target)
+	return stages.PlanRollback(s.Nodes, recorded.Nodes, target, func(nodes []nixeval.Node) []fleet.Outcome[activate.Node] {
+		return inspect.Nodes(ctx, s.Fleet, nodes, s.request.Parallel, s.Send)
+	})
 }
 
 // Execute carries out the steps of a rollback or a reboot.

@@ -149,7 +149,7 @@ func rebootCommand(a *app) *cobra.Command {
 			return err
 		}
 		s, err := a.open(flags.fleetFlags, func(r *deploy.Request) {
-			r.Command, r.AllNodesOnly, r.Nodes = "reboot", true, deploy.SelectedNodes
+			r.Command, r.AllNodesOnly, r.Nodes = "reboot", true, deploy.RemoteNodes
 		})
 		if err != nil {
 			return err

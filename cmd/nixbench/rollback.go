@@ -19,8 +19,8 @@ import (
 )
 
 const rollbackLong = `Roll back to the systems that nodes ran before the last run that changed any of
-the selected nodes. Nodes that this run did not change are not changed. Keys are
-not changed either.
+the selected nodes. It neither changes nodes that this run did not change, nor
+connects to them. Keys are not changed.
 
   --to N      roll back to generation N of each node (see nixbench generations)
   --to RUN    roll back to the systems that this run left (see nixbench runs)
@@ -67,7 +67,7 @@ func runRollback(a *app, flags rollbackFlags) error {
 		return err
 	}
 	s, err := a.open(flags.fleetFlags, func(r *deploy.Request) {
-		if r.Nodes = deploy.SelectedNodes; !flags.dry {
+		if r.Nodes = deploy.RemoteNodes; !flags.dry {
 			r.Command, r.AllNodesOnly = "rollback", true
 		}
 	})

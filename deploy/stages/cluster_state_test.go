@@ -256,7 +256,7 @@ func TestRollbackRunningCluster(t *testing.T) {
 	w.must(w.apply())
 	e.Calls = nil
 	w.must(w.session(t.Context(), "rollback", func(d *Deployer) error {
-		steps, err := PlanRollback(inspect.Nodes(t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
+		steps, err := w.planRollback(d)
 		if err != nil {
 			return err
 		}

@@ -32,44 +32,66 @@ type Step struct {
 	Err        error  // why the node cannot be changed, or nil
 }
 
-// PlanRollback decides the target of each node. It returns an error if the target is invalid for the whole
-// rollback; an error of one node is in the node's step.
+// PlanRollback decides the target of each node. It returns an error if the target is invalid for the whole rollback; an error of one
+// node is in the node's step. It calls inspect for the nodes that the rollback may change, and for no others.
 //
-// The last run is the latest run that changed one of these nodes. A node that the last run did not change is
-// not rolled back, because that would undo an earlier run.
-func PlanRollback(inspected []fleet.Outcome[activate.Node], recorded map[string]state.Node, to RollbackTo) ([]Step, error) {
+// The last run is the latest run that changed one of these nodes. A node that the last run did not change is not rolled back,
+// because that would undo an earlier run.
+func PlanRollback(nodes []nixeval.Node, recorded map[string]state.Node, to RollbackTo, inspect func([]nixeval.Node) []fleet.Outcome[activate.Node]) ([]Step, error) {
 	var last *state.Deployment
-	for _, o := range inspected {
-		if b := recorded[o.Node.Name].Before; b != nil && (last == nil || b.Time.After(last.Time)) {
+	for _, n := range nodes {
+		if b := recorded[n.Name].Before; b != nil && (last == nil || b.Time.After(last.Time)) {
 			last = b
 		}
 	}
-	steps := make([]Step, len(inspected))
+	steps := make([]Step, len(nodes))
 	var lost []string
-	for i, o := range inspected {
-		s := Step{Node: o.Node, From: o.Value, Err: o.Err}
-		switch b := recorded[o.Node.Name].Before; {
+	var affected []nixeval.Node
+	for i, n := range nodes {
+		s := Step{Node: n}
+		switch b := recorded[n.Name].Before; {
 		case to.Generation != 0:
-			s.setGenerationTarget(to.Generation)
 		case to.Run != nil:
 			s.setRunTarget(to.Run)
 		case last == nil || b != nil && b.Run == last.Run && b.Path == "":
-			lost = append(lost, o.Node.Name)
+			lost = append(lost, n.Name)
 		case b == nil || b.Run != last.Run:
 			s.SkipReason = "not changed by run " + last.Run
 		default:
-			s.Path, s.Generation = b.Path, findGeneration(o.Value, b.Path, b.Generation)
+			s.Path, s.Generation = b.Path, b.Generation
 		}
-		if s.Path != "" && s.Err == nil && o.Value.Current == s.Path && o.Value.Profile == s.Path {
-			s.SkipReason = "runs it already"
+		if steps[i] = s; s.SkipReason == "" {
+			affected = append(affected, n)
 		}
-		steps[i] = s
 	}
 	if len(lost) > 0 {
 		return nil, failure.WithHint(failure.NewUsage("roll back: there is no record of an earlier system of %s: no run from this state folder has changed it", strings.Join(lost, ", ")),
 			"--to N selects a generation: nixbench generations lists them")
 	}
+	if len(affected) == 0 {
+		return steps, nil
+	}
+	for _, o := range inspect(affected) {
+		i := slices.IndexFunc(steps, func(s Step) bool { return s.Node.Name == o.Node.Name })
+		steps[i].setObserved(o, to)
+	}
 	return steps, nil
+}
+
+// setObserved completes a step with the inspection of its node.
+func (s *Step) setObserved(o fleet.Outcome[activate.Node], to RollbackTo) {
+	s.From, s.Err = o.Value, o.Err
+	switch {
+	case s.Err != nil:
+		return
+	case to.Generation != 0:
+		s.setGenerationTarget(to.Generation)
+	default:
+		s.Generation = findGeneration(s.From, s.Path, s.Generation)
+	}
+	if s.Err == nil && s.From.Current == s.Path && s.From.Profile == s.Path {
+		s.SkipReason = "runs it already"
+	}
 }
 
 // setGenerationTarget makes the system of a generation the target of the step. If the node no longer has this generation, it sets
@@ -81,9 +103,7 @@ func (s *Step) setGenerationTarget(number int) {
 			return
 		}
 	}
-	if s.Err == nil {
-		s.Err = node.NewGoneError(s.Node.Name, fmt.Sprintf("generation %d", number))
-	}
+	s.Err = node.NewGoneError(s.Node.Name, fmt.Sprintf("generation %d", number))
 }
 
 // setRunTarget makes the system that run r deployed on the node the target of the step. If r deployed no system on the node, it
@@ -96,8 +116,7 @@ func (s *Step) setRunTarget(r *runs.Run) {
 	case r.Nodes[i].Path == "" || r.Nodes[i].Outcome != state.Switched && r.Nodes[i].Outcome != state.Unchanged:
 		s.SkipReason = "run " + r.ID + " left no new system on it"
 	default:
-		s.Path = r.Nodes[i].Path
-		s.Generation = findGeneration(s.From, s.Path, r.Nodes[i].After)
+		s.Path, s.Generation = r.Nodes[i].Path, r.Nodes[i].After
 	}
 }
 

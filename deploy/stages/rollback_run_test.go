@@ -10,21 +10,29 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // rollback rolls all nodes back to what they ran before the last run.
 func (w *world) rollback(ctx context.Context) ([]state.NodeResult, error) {
 	return w.session(w.t.Context(), "rollback", func(d *Deployer) error {
-		steps, err := PlanRollback(inspect.Nodes(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
+		steps, err := w.planRollback(d)
 		if err != nil {
 			return err
 		}
 		_, err = d.ExecuteSteps(ctx, steps, Options{Options: plan.Options{Options: node.Options{Confirm: time.Minute}}})
 		return err
+	})
+}
+
+func (w *world) planRollback(d *Deployer) ([]Step, error) {
+	return PlanRollback(w.hive.Nodes, d.Store.State().Nodes, RollbackTo{}, func(nodes []nixeval.Node) []fleet.Outcome[activate.Node] {
+		return inspect.Nodes(w.t.Context(), d.Fleet, nodes, 0, nil)
 	})
 }
 

@@ -2,6 +2,7 @@ package stages
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -92,6 +93,12 @@ func TestPlanRollback(t *testing.T) {
 			want:  []string{"down", "generation 2 → generation 1"},
 		},
 		{
+			name:  "a node that the last run did not change is not inspected",
+			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", activate.Node{}, down), inspectedNode("b", nodeWithGenerations("/old", "/new"), nil)},
+			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r1", 1), "b": recordedBefore("/old", 1, "r2", 2)},
+			want:  []string{"stays: not changed by run r2", "generation 2 → generation 1"},
+		},
+		{
 			name:  "nothing on record",
 			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil)},
 			fails: true,
@@ -117,7 +124,15 @@ func TestPlanRollback(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			steps, err := PlanRollback(test.looks, test.known, test.to)
+			var nodes []nixeval.Node
+			for _, o := range test.looks {
+				nodes = append(nodes, o.Node)
+			}
+			steps, err := PlanRollback(nodes, test.known, test.to, func(asked []nixeval.Node) []fleet.Outcome[activate.Node] {
+				return slices.DeleteFunc(slices.Clone(test.looks), func(o fleet.Outcome[activate.Node]) bool {
+					return !slices.ContainsFunc(asked, func(n nixeval.Node) bool { return n.Name == o.Node.Name })
+				})
+			})
 			if test.fails != (failure.KindOf(err) == failure.Usage) {
 				t.Fatalf("got %v", err)
 			}
