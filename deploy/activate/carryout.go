@@ -54,7 +54,11 @@ func wrapLostSightError(ctx context.Context, node string, r Request, w *watch, e
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return newLostSightError(node, r.Path, r.Confirm, err)
+	left := time.Duration(0)
+	if w.lastRun().isAwaitingConfirmation() {
+		left = r.Confirm - time.Since(w.observed)
+	}
+	return newLostSightError(node, r.Path, r.Confirm, left, err)
 }
 
 // evaluate returns res with the result that the node has recorded. If the node has not reached the goal of the activation, the

@@ -69,8 +69,8 @@ type LostSightError struct {
 }
 
 // newLostSightError returns a LostSightError for the switch to a system. The node rolls back without a confirmation after the time
-// armed; if armed is 0, it does not roll back.
-func newLostSightError(node, path string, armed time.Duration, err error) error {
+// armed; if armed is 0, it does not roll back. left is the rest of this time if the node already waits for the confirmation, or 0.
+func newLostSightError(node, path string, armed, left time.Duration, err error) error {
 	e := &LostSightError{About: failure.About{Node: node, Err: err}}
 	why := strings.TrimPrefix(failure.TextOn(node, err), stepActivate+": ") // the texts name the step already
 	switch {
@@ -81,8 +81,12 @@ func newLostSightError(node, path string, armed time.Duration, err error) error 
 		e.brief = "not confirmed: its machine is off"
 		e.Text = fmt.Sprintf("could not confirm the switch to %s: %s; it boots its previous system", path, why)
 	default:
-		e.brief = fmt.Sprintf("not confirmed: rolls back automatically, %s after the switch", armed)
-		e.Text = fmt.Sprintf("could not confirm the switch to %s; the node rolls back automatically, at the latest %s after the switch: %s", path, armed, why)
+		when := fmt.Sprintf("%s after the switch", armed)
+		if left = left.Round(time.Second); left > 0 {
+			when = fmt.Sprintf("in %s", left)
+		}
+		e.brief = fmt.Sprintf("rolls back %s unless confirmed", when)
+		e.Text = fmt.Sprintf("could not confirm the switch to %s; the node rolls back %s unless it is confirmed: %s", path, when, why)
 	}
 	return e
 }

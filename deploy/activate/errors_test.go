@@ -18,11 +18,13 @@ func TestErrorsNameTheNodeOnce(t *testing.T) {
 		want string
 	}{
 		{step, "web-1: activate: cannot reach 10.0.0.1:22: i/o timeout"},
-		{newLostSightError("web-1", newPath, time.Minute, step), "web-1: could not confirm the switch to " + newPath +
-			"; the node rolls back automatically, at the latest 1m0s after the switch: cannot reach 10.0.0.1:22: i/o timeout"},
-		{newLostSightError("web-1", newPath, time.Minute, off), "web-1: could not confirm the switch to " + newPath +
+		{newLostSightError("web-1", newPath, time.Minute, 0, step), "web-1: could not confirm the switch to " + newPath +
+			"; the node rolls back 1m0s after the switch unless it is confirmed: cannot reach 10.0.0.1:22: i/o timeout"},
+		{newLostSightError("web-1", newPath, time.Minute, 57800*time.Millisecond, down), "web-1: could not confirm the switch to " + newPath +
+			"; the node rolls back in 58s unless it is confirmed: cannot reach 10.0.0.1:22: i/o timeout"},
+		{newLostSightError("web-1", newPath, time.Minute, 0, off), "web-1: could not confirm the switch to " + newPath +
 			": cannot reach 10.0.0.1:22: its machine is off (libvirt: shut off); it boots its previous system"},
-		{newLostSightError("web-1", newPath, 0, down), "web-1: the result of the switch to " + newPath + " is unknown, and the switch continues on the node: cannot reach 10.0.0.1:22: i/o timeout"},
+		{newLostSightError("web-1", newPath, 0, 0, down), "web-1: the result of the switch to " + newPath + " is unknown, and the switch continues on the node: cannot reach 10.0.0.1:22: i/o timeout"},
 	} {
 		if got := test.err.Error(); got != test.want {
 			t.Errorf("%s\nwant %s", got, test.want)

@@ -58,8 +58,9 @@ type watch struct {
 	afterSwitch func(context.Context) bool // see [Request.AfterSwitch]
 	changed     bool                       // afterSwitch has changed the node
 
-	loggedIn func() // called each time that the node has accepted the first confirmation; nil: nothing to call
-	node     Node   // the node's state, which the script prints at the end
+	loggedIn func()    // called each time that the node has accepted the first confirmation; nil: nothing to call
+	node     Node      // the node's state, which the script prints at the end
+	observed time.Time // when the script has printed it
 }
 
 func (a *Activator) newWatch(node string, h Host, id string, confirm time.Duration) *watch {
@@ -223,6 +224,7 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 	if err != nil {
 		return err
 	}
+	w.observed = time.Now()
 	w.node, err = p.finishNode()
 	return err
 }
