@@ -17,6 +17,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/report"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
@@ -94,9 +95,10 @@ func writeRuns(w io.Writer, list []runs.Summary) {
 		if d, ended := r.Took(); ended {
 			took = d.Round(100 * time.Millisecond).String()
 		}
+		goal := node.Goal(strings.TrimPrefix(r.Command, "apply "))
 		var nodes []string
 		for _, o := range slices.Sorted(maps.Keys(r.Nodes)) {
-			nodes = append(nodes, fmt.Sprintf("%d %s", r.Nodes[o], o))
+			nodes = append(nodes, fmt.Sprintf("%d %s", r.Nodes[o], goal.Describe(o)))
 		}
 		rows = append(rows, ui.Row{r.ID, string(r.Status), took, strings.Join(nodes, ", ")})
 	}

@@ -110,3 +110,18 @@ func (g Goal) Activates() bool { return g == Switch || g == Boot || g == Test }
 
 // ActivatesNow reports whether the goal activates systems during the run, and not at the next boot.
 func (g Goal) ActivatesNow() bool { return g == Switch || g == Test }
+
+// Describe returns the words for nodes with an outcome of a run with this goal, such as "with new keys". They follow a number.
+func (g Goal) Describe(o state.Outcome) string {
+	switch {
+	case g == Push && o == state.Switched:
+		return "copied"
+	case g == UploadKeys && o == state.Switched:
+		return "with new keys"
+	case g == Boot && o == state.Switched:
+		return "with new boot default"
+	case g == DryActivate && o == state.Unchanged:
+		return "looked at"
+	}
+	return string(o)
+}

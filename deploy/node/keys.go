@@ -97,7 +97,7 @@ func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Re
 	case err != nil:
 		return Result{Outcome: state.Failed}, err
 	case keys.Changes():
-		return Result{Outcome: state.Switched, Text: keys.Summary()}, nil
+		return Result{Outcome: state.Switched, Text: "keys: " + keys.Summary()}, nil
 	case o.Goal == UploadKeys:
 		return Result{Outcome: state.Unchanged, Text: "keys are unchanged"}, nil
 	}

@@ -1,7 +1,6 @@
 package stages
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,15 +72,6 @@ func formatFailure(r rollout.Result) string {
 
 // formatCounts formats how many nodes of a run had each outcome: `2 switched, 1 failed`. The words depend on the goal of the run.
 func formatCounts(results []rollout.Result, goal node.Goal) string {
-	words := map[state.Outcome]string{}
-	switch goal {
-	case node.Push:
-		words[state.Switched] = "copied"
-	case node.UploadKeys:
-		words[state.Switched] = "updated"
-	case node.DryActivate:
-		words[state.Unchanged] = "looked at"
-	}
 	counts := map[state.Outcome]int{}
 	for _, r := range results {
 		counts[r.Outcome]++
@@ -89,7 +79,7 @@ func formatCounts(results []rollout.Result, goal node.Goal) string {
 	var parts []string
 	for _, o := range []state.Outcome{state.Switched, node.Rebooted, state.Unchanged, state.RolledBack, state.Failed, state.Skipped} {
 		if counts[o] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[o], cmp.Or(words[o], string(o))))
+			parts = append(parts, fmt.Sprintf("%d %s", counts[o], goal.Describe(o)))
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -132,7 +132,7 @@ func TestKeys(t *testing.T) {
 		})
 	}
 	until("activating inactive")
-	s.says(s.run(0, "upload-keys"), "uploaded text", "1 updated")
+	s.says(s.run(0, "upload-keys"), "keys: uploaded text", "1 with new keys")
 	until("active active")
 
 	// Unchanged keys, a changed key, and removed keys.
@@ -191,7 +191,7 @@ func TestManyKeys(t *testing.T) {
 	before := s.runOn("m1", starts)
 	for _, text := range []string{"1", "2", "3", "4", "5"} {
 		write(text)
-		s.says(s.run(0, "upload-keys"), "1 updated")
+		s.says(s.run(0, "upload-keys"), "1 with new keys")
 	}
 	time.Sleep(time.Second) // a restart would begin at once
 	if after := s.runOn("m1", starts); after != before {
