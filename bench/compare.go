@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // Difference is something in which two sweeps differ, apart from their results.
@@ -189,7 +190,7 @@ func compareFrozen(a, b Sweep) []Difference {
 			names, counts = append(names, p.name), append(counts, fmt.Sprintf("%d of %d paths", len(p.changed), p.paths))
 			packages = append(packages, p.changed...)
 		}
-		out = append(out, Difference{What: "the systems of " + strings.Join(names, "; "), A: "differ in " + strings.Join(counts, " and "), B: strings.Join(shorten(packages), ", ")})
+		out = append(out, Difference{What: "the systems of " + strings.Join(names, "; "), A: "differ in " + strings.Join(counts, " and "), B: event.Abbreviate(packageNames(packages), ", ")})
 	}
 	return out
 }
@@ -298,18 +299,6 @@ func CompareClosures(a, b []string) (changed []string, all int) {
 		}
 	}
 	return changed, len(in)
-}
-
-// maxShown is the number of changed paths that a message contains.
-const maxShown = 6
-
-// shorten returns at most maxShown names of changed paths, without hashes and each once. The last text is the number of the other names.
-func shorten(changed []string) []string {
-	out := packageNames(changed)
-	if more := len(out) - maxShown; more > 0 {
-		out = append(out[:maxShown], fmt.Sprintf("and %d more", more))
-	}
-	return out
 }
 
 // packageNames returns the names of changed paths without their hashes, each once.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Store is the folder of a sweep. docs/bench.md lists its files. sweep.json is written last, so a sweep without it does not exist, and an
@@ -204,7 +205,9 @@ func (s Sweep) isDone(all []Attempt) bool {
 // Find returns the sweep whose id begins with ref. If ref is "last", it returns the last sweep.
 func Find(all []*Store, ref string) (*Store, error) {
 	var found []*Store
+	var names []string // the beginnings of the ids that are as long as ref
 	for _, st := range all {
+		names = append(names, st.Sweep.ID[:min(len(ref), len(st.Sweep.ID))])
 		if ref == "last" || strings.HasPrefix(st.Sweep.ID, ref) {
 			found = append(found, st)
 		}
@@ -213,7 +216,7 @@ func Find(all []*Store, ref string) (*Store, error) {
 	case len(all) == 0:
 		return nil, errors.New("there are no sweeps yet; nixbench bench run executes a benchmark")
 	case len(found) == 0:
-		return nil, fmt.Errorf("there is no sweep %s; nixbench bench list shows the sweeps", ref)
+		return nil, fmt.Errorf("there is no sweep %s; nixbench bench list shows the sweeps%s", ref, failure.Suggest(ref, names))
 	case ref == "last" || len(found) == 1:
 		return found[len(found)-1], nil
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -250,7 +251,8 @@ func Check(name string, b Benchmark) error {
 		case f == SubmissionFactor && !isSubset(b.Factors[f], SingleSubmission, ArraySubmission):
 			return fmt.Errorf("benchmarks.%s: the factor submission has the levels %q; there are single and array", name, b.Factors[f])
 		case err != nil && !isOwn:
-			return fmt.Errorf("benchmarks.%s: the factor %s: %v; a factor is a path that --set accepts, scheduler, workload, submission, limits or repeat, or has modules as levels", name, f, err)
+			return fmt.Errorf("benchmarks.%s: the factor %s: %v; a factor is a path that --set accepts, scheduler, workload, submission, limits or repeat, or has modules as levels%s", name, f, err,
+				failure.Suggest(f, []string{"scheduler", WorkloadFactor, SubmissionFactor, LimitsFactor, RepeatFactor}))
 		}
 	}
 	return nil

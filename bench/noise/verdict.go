@@ -55,25 +55,25 @@ func (t Thresholds) Judge(r Report) Verdict {
 		return value != nil && limit >= 0 && *value > limit
 	}
 	if exceeds(r.Steal, t.Steal, "steal") {
-		v.add(Invalid, "the hypervisor used %s of the processors for other machines (limit: %s)", percent(*r.Steal), percent(t.Steal))
+		v.add(Invalid, "the hypervisor used %s of the processors for other machines (quiet.steal: %s)", percent(*r.Steal), percent(t.Steal))
 	}
 	foreign := exceeds(r.ForeignCPU, t.ForeignCPU, "the processor time of foreign processes")
 	if foreign {
-		v.add(Invalid, "foreign processes used %s of the processors (limit: %s)%s", percent(*r.ForeignCPU), percent(t.ForeignCPU), names(r.Foreign))
+		v.add(Invalid, "foreign processes used %s of the processors (quiet.foreignCpu: %s)%s", percent(*r.ForeignCPU), percent(t.ForeignCPU), names(r.Foreign))
 	}
 	if exceeds(r.PSICPU, t.PSICPU, "the pressure on the processors") {
 		state, text := Suspect, "the benchmark itself can be the cause"
 		if foreign {
 			state, text = Invalid, "foreign processes competed with the benchmark"
 		}
-		v.add(state, "processes waited for a processor during %s of the time (limit: %s); %s", percent(*r.PSICPU), percent(t.PSICPU), text)
+		v.add(state, "processes waited for a processor during %s of the time (quiet.psiCpu: %s); %s", percent(*r.PSICPU), percent(t.PSICPU), text)
 	}
 	slower := r.Slowdown()
 	if exceeds(slower, t.Canary, "the speed of the processors before and after the trial") {
-		v.add(Invalid, "fixed work took %s longer than in the reference (limit: %s)", percent(*slower), percent(t.Canary))
+		v.add(Invalid, "fixed work took %s longer than in the reference (quiet.canary: %s)", percent(*slower), percent(t.Canary))
 	}
 	if slower != nil && t.Canary >= 0 && -*slower > t.Canary {
-		v.add(Suspect, "fixed work took %s less time than in the reference (limit: %s): the reference was disturbed, or the processors became faster",
+		v.add(Suspect, "fixed work took %s less time than in the reference (quiet.canary: %s): the reference was disturbed, or the processors became faster",
 			percent(-*slower), percent(t.Canary))
 	}
 	t.judgeSystem(r, &v)
@@ -100,7 +100,7 @@ func (r Report) Slowdown() *float64 {
 func (t Thresholds) judgeSystem(r Report, v *Verdict) {
 	above := func(value *float64, limit float64) bool { return value != nil && limit >= 0 && *value > limit }
 	if above(r.SwapPages, t.SwapPages) {
-		v.add(Invalid, "%.0f pages per second were swapped in or out (limit: %.0f)", *r.SwapPages, t.SwapPages)
+		v.add(Invalid, "%.0f pages per second were swapped in or out (quiet.swapPages: %.0f)", *r.SwapPages, t.SwapPages)
 	}
 	if t.Kernel >= 0 && float64(len(r.KernelAlerts)) > t.Kernel {
 		for _, text := range r.KernelAlerts {
@@ -108,14 +108,14 @@ func (t Thresholds) judgeSystem(r Report, v *Verdict) {
 			if strings.HasPrefix(text, cgroupMemory) {
 				state = Suspect
 			}
-			v.add(state, "the kernel logged: %s", text)
+			v.add(state, "the kernel logged: %s (quiet.kernelMessages: %g)", text, t.Kernel)
 		}
 	}
 	if above(r.ClockStep, t.Clock) {
-		v.add(Invalid, "the clock of this computer was set by %.3g s (limit: %.3g s)", *r.ClockStep, t.Clock)
+		v.add(Invalid, "the clock of this computer was set by %.3g s (quiet.clock: %.3g s)", *r.ClockStep, t.Clock)
 	}
 	if r.FrequencyBusy != nil && t.Frequency >= 0 && *r.FrequencyBusy < t.Frequency {
-		v.add(Suspect, "the fastest processor had %s of its maximum frequency while the processors were busy (limit: %s)", percent(*r.FrequencyBusy), percent(t.Frequency))
+		v.add(Suspect, "the fastest processor had %s of its maximum frequency while the processors were busy (quiet.frequency: %s)", percent(*r.FrequencyBusy), percent(t.Frequency))
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/stats"
-	"github.com/nixbench/nixbench/bench/trial"
 )
 
 // MainMetrics are the metrics that are drawn and compared.
@@ -255,15 +254,6 @@ func (a analysis) noiseOf(metric string) float64 {
 		}
 	}
 	return math.Sqrt(sum / n)
-}
-
-// describe returns the unit and the description of a metric. Both are empty for a metric that is not in trial.Metrics, such as a
-// metric that a player measures.
-func describe(metric string) trial.Metric {
-	if i := slices.IndexFunc(trial.Metrics, func(m trial.Metric) bool { return m.Name == metric }); i >= 0 {
-		return trial.Metrics[i]
-	}
-	return trial.Metric{Name: metric}
 }
 
 // without returns a copy of a cell without these factors.

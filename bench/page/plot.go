@@ -7,6 +7,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/deploy/report/frame"
 )
 
@@ -144,7 +145,7 @@ func (a analysis) axis() factor {
 // levels of the factor f are on the horizontal axis, and each combination of the other levels is a series. It returns false if no trial
 // has the metric.
 func (a analysis) plotResults(cells []stats.Group, f factor, metric string) (plot, bool) {
-	p := plot{Title: metric, Unit: describe(metric).Unit, XName: strings.TrimPrefix(f.name, "roles.")}
+	p := plot{Title: metric, Unit: trial.Unit(metric), XName: strings.TrimPrefix(f.name, "roles.")}
 	if p.XName != "" {
 		p.Unit += " by " + p.XName
 	}

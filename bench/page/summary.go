@@ -79,11 +79,11 @@ func (a analysis) means() []Mean {
 	out := []Mean{}
 	for _, g := range a.cells {
 		for _, m := range allMetrics(g.Samples) {
-			s, ok := stats.Mean(g.Samples, m.Name)
+			s, ok := stats.Mean(g.Samples, m)
 			if !ok {
 				continue
 			}
-			x := Mean{Cell: g.Cell, Metric: m.Name, Unit: m.Unit, Trials: s.Count, Unfinished: s.Incomplete, Reason: s.Reason, Interval: s.Interval}
+			x := Mean{Cell: g.Cell, Metric: m, Unit: trial.Unit(m), Trials: s.Count, Unfinished: s.Incomplete, Reason: s.Reason, Interval: s.Interval}
 			if !math.IsInf(s.Mean, 0) { // JSON cannot contain infinity
 				x.Mean = &s.Mean
 			}
@@ -95,7 +95,7 @@ func (a analysis) means() []Mean {
 
 // allMetrics returns the metrics of samples: first those of trial.Metrics in its order, then the other ones by name. The makespan is
 // included also if all trials are unfinished and have none, because the text of its mean then tells this.
-func allMetrics(samples []stats.Sample) []trial.Metric {
+func allMetrics(samples []stats.Sample) []string {
 	have := map[string]bool{}
 	if stats.CountIncomplete(samples) > 0 {
 		have["makespan"] = true
@@ -105,15 +105,12 @@ func allMetrics(samples []stats.Sample) []trial.Metric {
 			have[m] = true
 		}
 	}
-	var out []trial.Metric
+	var out []string
 	for _, m := range trial.Metrics {
-		if have[m.Name] {
+		if have[m] {
 			out = append(out, m)
-			delete(have, m.Name)
+			delete(have, m)
 		}
 	}
-	for _, m := range slices.Sorted(maps.Keys(have)) {
-		out = append(out, trial.Metric{Name: m})
-	}
-	return out
+	return append(out, slices.Sorted(maps.Keys(have))...)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // Table is a table of the results of a sweep, for the page and for a terminal.
@@ -174,9 +175,6 @@ func (a analysis) describeReached(l Limit) string {
 	return fmt.Sprintf("%s of %s is limited by it", metric, strings.Join(near, "; "))
 }
 
-// maxPackages is the maximum number of changed packages that one line of the table of system differences names.
-const maxPackages = 6
-
 // listSystems returns a table of the differences between the NixOS systems of the levels of each factor. Its note says that the results are
 // confounded if levels of a factor differ in more than their declarations say.
 func (a analysis) listSystems(systems []bench.LevelDifference) Table {
@@ -185,11 +183,7 @@ func (a analysis) listSystems(systems []bench.LevelDifference) Table {
 		if len(c.Undeclared) > 0 {
 			t.Note = "Confounded: levels differ in something that the matrix does not declare, so a difference between their results has no single cause."
 		}
-		packages := c.Packages
-		if more := len(packages) - maxPackages; more > 0 {
-			packages = append(slices.Clone(packages[:maxPackages]), fmt.Sprintf("and %d more", more))
-		}
-		t.Rows = append(t.Rows, []string{a.name(c.A), a.name(c.B), c.String(), strings.Join(packages, ", "), cmp.Or(strings.Join(c.Undeclared, ", "), "–")})
+		t.Rows = append(t.Rows, []string{a.name(c.A), a.name(c.B), c.String(), event.Abbreviate(c.Packages, ", "), cmp.Or(strings.Join(c.Undeclared, ", "), "–")})
 	}
 	return t
 }
@@ -249,7 +243,7 @@ func formatNumber(v float64) string {
 }
 
 func formatUnit(v float64, metric string) string {
-	if u := describe(metric).Unit; u != "" && !math.IsInf(v, 0) {
+	if u := trial.Unit(metric); u != "" && !math.IsInf(v, 0) {
 		return formatNumber(v) + " " + u
 	}
 	return formatNumber(v)

@@ -41,8 +41,8 @@ func newView(in Input) view {
 	var names []string
 	for _, g := range a.cells {
 		for _, m := range allMetrics(g.Samples) {
-			if !slices.Contains(names, m.Name) {
-				names = append(names, m.Name)
+			if !slices.Contains(names, m) {
+				names = append(names, m)
 			}
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Claim is an expectation that a benchmark declares. The claimed value of a cell is one of these:
@@ -74,9 +76,12 @@ func (c Claim) Check(factors map[string][]string) error {
 		wanted[c.Factor] = []string{c.A, c.B}
 	}
 	for _, factor := range slices.Sorted(maps.Keys(wanted)) {
+		if factors[factor] == nil {
+			return fmt.Errorf("%s is not in the matrix%s", factor, failure.Suggest(factor, slices.Sorted(maps.Keys(factors))))
+		}
 		for _, level := range wanted[factor] {
 			if !slices.Contains(factors[factor], level) {
-				return fmt.Errorf("%s=%s is not in the matrix", factor, level)
+				return fmt.Errorf("%s=%s is not in the matrix%s", factor, level, failure.Suggest(level, factors[factor]))
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
@@ -112,7 +113,7 @@ func (s Selection) findInHive(ctx context.Context, e *nixeval.Evaluator) (string
 	}
 	b, ok := all[name]
 	if !ok {
-		return "", none, failure.NewUsage("there is no benchmarks.%s; %s has: %s", name, e.Source, strings.Join(names, ", "))
+		return "", none, failure.NewUsage("there is no benchmarks.%s; %s has: %s%s", name, e.Source, strings.Join(names, ", "), failure.Suggest(name, names))
 	}
 	return name, b, nil
 }
@@ -134,8 +135,8 @@ func (s Selection) matrix() (map[string][]string, error) {
 		matrix["workload"] = s.Workloads
 	}
 	for _, w := range matrix["workload"] {
-		if w != "null" && w != "gang" {
-			return nil, failure.NewUsage("there is no workload %s; with --vary there are: null, gang. Other workloads need a benchmark in the hive", w)
+		if known := []string{"null", "gang"}; !slices.Contains(known, w) {
+			return nil, failure.NewUsage("there is no workload %s; without a benchmark in the hive, there are: null, gang%s", w, failure.Suggest(w, known))
 		}
 	}
 	return matrix, nil
@@ -166,9 +167,16 @@ func (b *Subject) check() error {
 	if err := bench.Check(b.Name, b.Benchmark); err != nil {
 		return err
 	}
+	metrics := slices.Clone(b.Metrics)
 	for _, name := range slices.Sorted(maps.Keys(b.Claims)) {
+		metrics = append(metrics, b.Claims[name].Metric)
 		if err := b.Claims[name].Check(b.Factors); err != nil {
 			return fmt.Errorf("benchmarks.%s.claims.%s: %w", b.Name, name, err)
+		}
+	}
+	for _, m := range metrics {
+		if !slices.Contains(trial.Metrics, m) {
+			return fmt.Errorf("benchmarks.%s: there is no metric %s; docs/bench.md lists them%s", b.Name, m, failure.Suggest(m, trial.Metrics))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.Workloads)) {

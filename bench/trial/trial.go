@@ -29,42 +29,31 @@ type Result struct {
 	Metrics   map[string]float64 `json:"metrics"` // by name, see Metrics
 }
 
-// Metric describes a metric: its name, its unit, and what it measures. Unit is empty if the metric is a ratio.
-type Metric struct {
-	Name, Unit, Text string
+// Metrics contains the names of all metrics. docs/bench.md explains them. The percentile p90, for example, is the smallest value that at
+// least 90 % of the jobs do not exceed. If a job did not reach an event, such as its placement, its time until this event is infinite. A
+// percentile that is infinite is absent. If a job has finished, but the scheduler has not reported that it was launched, the job is not
+// counted in launch.
+var Metrics = []string{
+	"throughput", "create_rate", "bind_rate", "makespan", "submit_error_max", "wait_p50", "wait_p90", "wait_p99", "wait_max", "admit_p50", "admit_p99",
+	"schedule_p50", "schedule_p90", "schedule_p99", "schedule_max", "launch_p50", "launch_p99", "start_p50", "start_p99", "end_p50", "end_p99",
+	"slowdown_p50", "slowdown_p99", "gang_skew_p50", "gang_skew_max", "occupancy", "utilisation",
+	"submit_capacity", "scheduler_cpu", "scheduler_memory", "requests", "clock_error",
 }
 
-// Metrics contains all metrics. The percentile p90, for example, is the smallest value that at least 90 % of the jobs do not exceed. If a
-// job did not reach an event, such as its placement, its time until this event is infinite. A percentile that is infinite is absent. If a
-// job has finished, but the scheduler has not reported that it was launched, the job is not counted in launch.
-var Metrics = []Metric{
-	{"throughput", "jobs/s", "finished jobs per second, from the first intended submission to the last finish, or to the end of the trial if not all jobs finished"},
-	{"create_rate", "1/s", "created tasks per second between the 10th and the 90th percentile of their times; absent with fewer than 10"},
-	{"bind_rate", "1/s", "placements per second between the 10th and the 90th percentile of their times; absent with fewer than 10"},
-	{"makespan", "s", "from the first intended submission to the last finish; absent if not all jobs finished"},
-	{"submit_error_max", "s", "maximum time by which the player submitted a job too late"},
-	{"wait_p50", "s", "from the intended submission to the first instruction of the last task, as the task reports it; median"},
-	{"wait_p90", "s", "the same, 90th percentile"},
-	{"wait_p99", "s", "the same, 99th percentile"},
-	{"wait_max", "s", "the same, maximum"},
-	{"admit_p50", "s", "from the creation of the job, or from its intended submission if that is later, until the scheduler may place it; absent if the scheduler does not report it; median"},
-	{"admit_p99", "s", "the same, 99th percentile"},
-	{"schedule_p50", "s", "from the creation of the job, or from its intended submission if that is later, to the placement of its last task; median"},
-	{"schedule_p90", "s", "the same, 90th percentile"},
-	{"schedule_p99", "s", "the same, 99th percentile"},
-	{"schedule_max", "s", "the same, maximum"},
-	{"launch_p50", "s", "from the placement of the last task until the scheduler reports that all tasks run; absent if it does not; median"},
-	{"launch_p99", "s", "the same, 99th percentile"},
-	{"start_p50", "s", "from the placement of the last task to its first instruction; median"},
-	{"start_p99", "s", "the same, 99th percentile"},
-	{"end_p50", "s", "from the last instruction of a job until the scheduler reports its end; median"},
-	{"end_p99", "s", "the same, 99th percentile"},
-	{"slowdown_p50", "", "bounded slowdown: (wait + run) / run, where run is the time from the first to the last instruction, and counts as at least 10 s, and the slowdown as at least 1; median"},
-	{"slowdown_p99", "", "the same, 99th percentile"},
-	{"gang_skew_p50", "s", "from the first to the last first instruction of the tasks of a gang; median of the gangs"},
-	{"gang_skew_max", "s", "the same, maximum"},
-	{"occupancy", "", "processor seconds from the placement of tasks until the scheduler reports their end, divided by all processor seconds of the makespan"},
-	{"utilisation", "", "processor seconds that the tasks were to use, divided by all processor seconds of the makespan"},
+// Unit returns the unit of a metric. It is empty if the metric is a number without a unit, or unknown.
+func Unit(metric string) string {
+	name, _, _ := strings.Cut(metric, "_")
+	switch {
+	case metric == "throughput":
+		return "jobs/s"
+	case metric == "create_rate", metric == "bind_rate", metric == "submit_capacity":
+		return "1/s"
+	case metric == "scheduler_memory":
+		return "bytes"
+	case slices.Contains([]string{"slowdown", "occupancy", "utilisation", "requests"}, name) || !slices.Contains(Metrics, metric):
+		return ""
+	}
+	return "s"
 }
 
 const (

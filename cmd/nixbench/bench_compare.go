@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -111,7 +112,7 @@ Formats:
 	f.StringVar(&published.License, "license", "", "`URL` of the license of an archive")
 	f.BoolVar(&closure, "with-closure", false, "add the store paths of the systems to an archive; a repetition adds those that are missing to the store")
 	addChoice(f, &format, "format", []string{"csv", "svg", "archive"}, "`FORMAT`: csv, svg or archive")
-	f.StringVarP(&out, "output", "o", "", "write to `FILE` instead of stdout; with --format svg: to this folder")
+	f.StringVarP(&out, "output", "o", "", "write to `FILE` (default: -, stdout); with --format svg: to this folder")
 	return cmd
 }
 
@@ -129,12 +130,13 @@ func checkPublication(p export.Publication, format string) error {
 	return nil
 }
 
-// exportSweep writes the results of a sweep in a format to the file out, or to stdout if out is empty.
+// exportSweep writes the results of a sweep in a format to the file out, or to stdout if out is empty or "-".
 func exportSweep(a *app, st *bench.Store, published export.Publication, format, out string) error {
 	if format == "svg" {
 		return writeDrawings(a, st, out)
 	}
-	if out == "" && format == "archive" && term.IsTerminal(int(os.Stdout.Fd())) {
+	out = cmp.Or(out, "-")
+	if out == "-" && format == "archive" && term.IsTerminal(int(os.Stdout.Fd())) {
 		return failure.NewUsage("bench export: an archive is binary and stdout is a terminal; use -o FILE")
 	}
 	if untracked := st.Sweep.Untracked; format == "archive" && len(untracked) > 0 {
@@ -152,21 +154,12 @@ func exportSweep(a *app, st *bench.Store, published export.Publication, format, 
 		}
 		write = func(w io.Writer) error { return st.WriteArchive(w, describe) }
 	}
-	if out != "" {
-		return writeFile(out, write)
-	}
-	var failed error
-	stdout := io.Writer(os.Stdout)
-	if term.IsTerminal(int(os.Stdout.Fd())) {
-		stdout = ui.Printable(stdout)
-	}
-	a.view.Pause(func() { failed = write(stdout) })
-	return failed
+	return writeFile(a, out, write)
 }
 
 // writeDrawings writes the drawings of a sweep into a folder.
 func writeDrawings(a *app, st *bench.Store, folder string) error {
-	if folder == "" {
+	if folder == "" || folder == "-" {
 		return failure.NewUsage("bench export: --format svg needs a folder: -o FOLDER")
 	}
 	parts, err := results.ReadParts(st)
@@ -187,7 +180,7 @@ func writeDrawings(a *app, st *bench.Store, folder string) error {
 		}
 		for _, name := range sortedNames(drawings) {
 			file := filepath.Join(to, name)
-			if err := writeFile(file, func(w io.Writer) error { _, err := w.Write(drawings[name]); return err }); err != nil {
+			if err := writeFile(a, file, func(w io.Writer) error { _, err := w.Write(drawings[name]); return err }); err != nil {
 				return err
 			}
 			a.view.Result(file, func(w io.Writer) { fmt.Fprintln(w, file) })
@@ -196,8 +189,16 @@ func writeDrawings(a *app, st *bench.Store, folder string) error {
 	return nil
 }
 
-// writeFile writes a file completely, or not at all after an error. The function write writes the content.
-func writeFile(file string, write func(io.Writer) error) error {
+// writeFile writes a file completely, or not at all after an error. The file "-" is stdout. The function write writes the content.
+func writeFile(a *app, file string, write func(io.Writer) error) (err error) {
+	if file == "-" {
+		stdout := io.Writer(os.Stdout)
+		if term.IsTerminal(int(os.Stdout.Fd())) {
+			stdout = ui.Printable(stdout)
+		}
+		a.view.Pause(func() { err = write(stdout) })
+		return err
+	}
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-")
 	if err != nil {
 		return err

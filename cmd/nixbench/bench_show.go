@@ -105,7 +105,7 @@ sweep.`,
 	f := cmd.Flags()
 	f.BoolVar(&trials, "trials", false, "also show each trial and its requests")
 	f.BoolVar(&html, "html", false, "write an HTML page")
-	f.StringVarP(&out, "output", "o", "", "write the page to `FILE` (default: the id of the sweep with .html)")
+	f.StringVarP(&out, "output", "o", "", "write the page to `FILE`, - for stdout (default: the id of the sweep with .html)")
 	return cmd
 }
 
@@ -116,13 +116,16 @@ func writeSweepPage(a *app, st *bench.Store, out string) error {
 	if err != nil {
 		return err
 	}
+	if out == "-" && len(parts) > 1 {
+		return failure.NewUsage("bench show: the sweep has two pages, of machines and of hollow nodes, and stdout is one file; use -o FILE")
+	}
 	out = cmp.Or(out, st.Sweep.ID+".html")
 	for i, part := range parts {
 		file := out
 		if i > 0 {
 			file = strings.TrimSuffix(out, ".html") + "-hollow.html"
 		}
-		if err := writeFile(file, func(w io.Writer) error { return page.Render(w, part) }); err != nil {
+		if err := writeFile(a, file, func(w io.Writer) error { return page.Render(w, part) }); err != nil || out == "-" {
 			return err
 		}
 		a.view.Result(file, func(w io.Writer) { fmt.Fprintln(w, file) })

@@ -37,3 +37,27 @@ type hinted struct {
 
 func (e *hinted) Hint() string  { return e.hint }
 func (e *hinted) Unwrap() error { return e.error }
+
+// Suggest returns the text "; did you mean NAME?" with the name that is most similar to a mistyped name, or an empty text if none is. The
+// hive's Nix code has the same function (suggestName in nixeval/nix/eval.nix).
+func Suggest(typed string, names []string) string {
+	for most := 1; most <= 2; most++ {
+		for _, name := range names {
+			if isNear(most, typed, name) {
+				return "; did you mean " + name + "?"
+			}
+		}
+	}
+	return ""
+}
+
+// isNear reports whether at most n letters must be inserted, removed or replaced to change a into b.
+func isNear(n int, a, b string) bool {
+	switch {
+	case a == "" || b == "":
+		return len(a)+len(b) <= n
+	case a[0] == b[0]:
+		return isNear(n, a[1:], b[1:])
+	}
+	return n > 0 && (isNear(n-1, a[1:], b) || isNear(n-1, a, b[1:]) || isNear(n-1, a[1:], b[1:]))
+}

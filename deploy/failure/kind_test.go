@@ -47,3 +47,15 @@ func TestHint(t *testing.T) {
 		}
 	}
 }
+
+// A suggestion differs in at most two letters, and the name with fewer differences comes first.
+func TestSuggest(t *testing.T) {
+	for typed, want := range map[string]string{
+		"throughptu": "; did you mean throughput?", "wait_p5": "; did you mean wait_p50?", "wait_p91": "; did you mean wait_p90?", "Throughput": "; did you mean throughput?",
+		"start": "", "": "",
+	} {
+		if got := Suggest(typed, []string{"throughput", "wait_p50", "wait_p90", "makespan"}); got != want {
+			t.Errorf("%s: %q, want %q", typed, got, want)
+		}
+	}
+}

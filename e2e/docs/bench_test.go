@@ -15,8 +15,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range trial.Metrics {
-		if !strings.Contains(string(text), "`"+m.Name+"`") {
-			t.Errorf("docs/bench.md does not have the metric %s", m.Name)
+		if !strings.Contains(string(text), "`"+m+"`") {
+			t.Errorf("docs/bench.md does not have the metric %s", m)
 		}
 	}
 }
