@@ -25,9 +25,9 @@ type Source struct {
 	Copied bool
 }
 
-// hiveOutputs are the flake outputs that can contain a hive, in the order in which they are tried: the hive of nixbench, a hive
-// that Colmena's makeHive has evaluated, and the raw hive of Colmena.
-var hiveOutputs = []string{"nixbenchHive", "colmenaHive", "colmena"}
+// hiveOutputs are the flake outputs that can contain a hive, in the order in which they are tried: the hive of nixbench, the
+// raw hive of Colmena, which accepts --set, and a hive that Colmena's makeHive has evaluated.
+var hiveOutputs = []string{"nixbenchHive", "colmena", "colmenaHive"}
 
 // configurationsOutput is the flake output with NixOS systems. nixbench uses each system in it as a node, too.
 const configurationsOutput = "nixosConfigurations"

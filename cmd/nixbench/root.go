@@ -20,7 +20,7 @@ that it boots itself.
 
 It reads a hive: Colmena's hive.nix, unchanged, or one with roles in addition.
 The hive is the nearest hive.nix (or flake.nix with an output nixbenchHive,
-colmenaHive, colmena or nixosConfigurations) in the working directory or a
+colmena, colmenaHive or nixosConfigurations) in the working directory or a
 folder above it; -f and --flake select another.
 
   { meta.nixpkgs = import <nixpkgs> { };
@@ -57,7 +57,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.Flags().BoolVarP(&version, "version", "V", false, "print the version, as nixbench version does")
 	f := root.PersistentFlags()
 	f.StringVarP(&a.file, "file", "f", "", "hive `FILE`, or the folder that contains it; with a colon, and if no such file exists, a flake reference as for --flake")
-	f.StringVar(&a.flake, "flake", "", "flake `REF`: a folder or a URL, with #output if it is not nixbenchHive, colmenaHive or colmena")
+	f.StringVar(&a.flake, "flake", "", "flake `REF`: a folder or a URL, with #output if it is not nixbenchHive, colmena or colmenaHive")
 	f.StringArrayVar(&a.sets, "set", nil, "set `PATH=VALUE` in roles or cluster, such as roles.worker.count=5; scheduler=NAME is short for cluster.scheduler=NAME; repeatable")
 	f.StringVar(&a.factsFile, "facts", "", "evaluate with the facts in `FILE` (see nixbench facts --schema); modules get them as the argument runtime")
 	f.BoolVar(&a.showTrace, "show-trace", false, "show the full stack trace of Nix errors")

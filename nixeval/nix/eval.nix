@@ -744,7 +744,9 @@ let
           cluster = null;
           units = attrNames hive.nodes;
         };
-    deployment = name: deploymentOf hive.deploymentConfig.${name};
+    # The nodes of introspect have no check that every definition has a declared option, which takes longer than all that a survey
+    # reads. A build uses checked nodes.
+    deployment = name: deploymentOf (selectDeployment (hive.introspect (args: args.nodes)).${name}.config);
     closure = name: closureOf hive.toplevel.${name};
     inherit (hive) introspect;
   };
