@@ -1,6 +1,7 @@
 package nixeval
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -86,52 +87,52 @@ func checkClosures(closures map[string]Closure) error {
 // alone. It returns the errors of the failing units. The last result is an error that no unit has caused, such as a missing Nix or
 // a cancelled context.
 //
-// If nothing could be evaluated and two single units have the same error, such as a missing input of a flake, it takes this error
-// as that of all units that are left.
+// If nothing could be evaluated, and all chunks and the first two single units have the same error, such as a missing input of a
+// flake, it takes this error as that of all units that are left.
 //
 // Units may need more memory than the plan expects, for example if each reads options of all nodes. If the kernel has killed a
 // process because the memory was full, the single units are evaluated one after the other.
 func (e *Evaluator) isolateFailures(ctx context.Context, phase event.Phase, units []string, plan workload.Plan, do func(context.Context, []string) error) (map[string]*NixError, error) {
 	var again []string // the units of failed chunks
-	succeeded := false
+	var first *NixError
+	isShared := true // no evaluation has succeeded, and all had the first error
 	failed := map[string]*NixError{}
+	handle := func(chunk []string, ne *NixError) {
+		first = cmp.Or(first, ne)
+		isShared = isShared && ne != nil && ne.isSame(first)
+		if ne != nil && len(chunk) == 1 {
+			failed[chunk[0]] = ne
+		}
+	}
 	err := evaluateChunks(ctx, units, plan, do, func(chunk []string, ne *NixError) {
 		switch {
-		case ne == nil:
-			succeeded = true
-		case ne.killed:
+		case ne != nil && ne.killed:
 			again, plan.Processes = append(again, chunk...), 1
-		case len(chunk) == 1:
-			failed[chunk[0]] = ne
-		default:
+			return
+		case ne != nil && len(chunk) > 1:
 			again = append(again, chunk...)
 			warnAboutSearch(e.Send, phase, ne, len(units))
 		}
+		handle(chunk, ne)
 	})
 	if err != nil || len(again) == 0 {
 		return failed, err
 	}
 	slices.SortFunc(again, CompareNatural)
-	var last *NixError
-	var common atomic.Pointer[NixError]
-	alone := func(ctx context.Context, unit []string) error {
-		if ne := common.Load(); ne != nil {
-			return ne
-		}
-		return do(ctx, unit)
+	probes := min(2, len(again))
+	// The second is the last unit: the first units have similar names, and often a module that the others do not have.
+	again[probes-1], again[len(again)-1] = again[len(again)-1], again[probes-1]
+	plan.Chunk = 1
+	if err := evaluateChunks(ctx, again[:probes], plan, do, handle); err != nil {
+		return failed, err
 	}
-	err = evaluateChunks(ctx, again, workload.Plan{Processes: plan.Processes, Chunk: 1}, alone, func(unit []string, ne *NixError) {
-		if ne == nil {
-			succeeded = true
-			common.Store(nil)
-			return
-		}
-		if !succeeded && last != nil && last.isSame(ne) {
-			common.Store(ne)
-		}
-		failed[unit[0]], last = ne, ne
-	})
-	return failed, err
+	if !isShared {
+		return failed, evaluateChunks(ctx, again[probes:], plan, do, handle)
+	}
+	for _, unit := range again {
+		failed[unit] = first
+	}
+	return failed, nil
 }
 
 // longSearch is the number of units from which on the search for those with errors takes long.

@@ -25,7 +25,8 @@ import (
 // of the bad units. It counts how often each unit is evaluated.
 type fakeNix struct {
 	bad   []string
-	text  string // the error of each bad unit; empty: a text with its name
+	text  string            // the error of each bad unit; empty: a text with its name
+	texts map[string]string // the errors of single units
 	delay time.Duration
 
 	mu          sync.Mutex
@@ -64,7 +65,7 @@ func (f *fakeNix) run(ctx context.Context, c Command) ([]byte, error) {
 	var out []string
 	for _, u := range units {
 		if slices.Contains(f.bad, u) {
-			text := cmp.Or(f.text, u+" is bad")
+			text := cmp.Or(f.texts[u], f.text, u+" is bad")
 			c.Stderr(`@nix {"action":"msg","level":0,"msg":"error: ` + text + `","raw_msg":"` + text + `"}`)
 			return nil, &exec.ExitError{}
 		}
@@ -140,29 +141,52 @@ func TestFailingUnitsAreIsolated(t *testing.T) {
 	}
 }
 
-// If all units have the same error, the error is shown at once, and only two units are evaluated alone. If other units have no error,
-// each unit of a failed chunk is.
+// If all units have the same error, the error is shown at once, and only two units are evaluated alone. If a unit has no error, or
+// another one, each unit of a failed chunk is evaluated alone.
 func TestSharedErrorEndsSearch(t *testing.T) {
-	for good, evaluations := range map[int]int{0: 4 + 2, 5: 4 + 15} {
-		f := &fakeNix{bad: names(20)[good:], text: "input x is missing"}
-		e := fakeEvaluator(f, 1)
-		var shown []string
-		e.Send = func(ev event.Event) {
-			if ev.Kind == event.Message {
-				shown = append(shown, ev.Text)
+	const text = "input x is missing"
+	all := names(20)
+	for name, test := range map[string]struct {
+		bad         []string
+		texts       map[string]string
+		evaluations int
+	}{
+		"shared":              {bad: all, evaluations: 4 + 2},
+		"a chunk is good":     {bad: all[5:], evaluations: 4 + 15},
+		"the last is good":    {bad: all[:19], evaluations: 4 + 20},
+		"a chunk has another": {bad: all[:16], texts: map[string]string{"n15": "n15 is bad"}, evaluations: 4 + 20},
+	} {
+		for workers := range 3 {
+			f := &fakeNix{bad: test.bad, text: text, texts: test.texts}
+			e := fakeEvaluator(f, workers+1)
+			var shown []string
+			e.Send = func(ev event.Event) {
+				if ev.Kind == event.Message {
+					shown = append(shown, ev.Text)
+				}
 			}
-		}
-		e.ChunkSize = 5
-		_, err := e.Instantiate(t.Context(), names(20))
-		var ee *EvalError
-		if !errors.As(err, &ee) || len(ee.Units) != len(f.bad) || ee.Units["n19"].Error() != f.text {
-			t.Errorf("%d good: %v", good, err)
-		}
-		if len(f.chunks) != evaluations {
-			t.Errorf("%d good: chunks %v", good, f.chunks)
-		}
-		if len(shown) == 0 || !strings.HasSuffix(shown[0], ": "+f.text) {
-			t.Errorf("%d good: messages %q", good, shown)
+			e.ChunkSize = 5
+			_, err := e.Instantiate(t.Context(), all)
+			var ee *EvalError
+			if !errors.As(err, &ee) {
+				t.Fatalf("%s: %v", name, err)
+			}
+			want, got := map[string]string{}, map[string]string{}
+			for _, u := range test.bad {
+				want[u] = cmp.Or(test.texts[u], text)
+			}
+			for u, e := range ee.Units {
+				got[u] = e.Error()
+			}
+			if d := diff.Diff(want, got); d != "" {
+				t.Errorf("%s: %s", name, d)
+			}
+			if len(f.chunks) != test.evaluations {
+				t.Errorf("%s: chunks %v", name, f.chunks)
+			}
+			if len(shown) == 0 || !strings.HasSuffix(shown[0], " is missing") && !strings.HasSuffix(shown[0], " is bad") {
+				t.Errorf("%s: messages %q", name, shown)
+			}
 		}
 	}
 }
