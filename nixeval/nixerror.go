@@ -126,8 +126,12 @@ var hints = []struct {
 		"set meta.nixpkgs in the hive, or NIX_PATH=nixpkgs=…",
 	},
 	{
-		regexp.MustCompile(`in pure eval(?:uation)? mode|is forbidden in restricted mode|is not allowed in pure`),
+		regexp.MustCompile(`in pure (?:eval(?:uation)? )?mode|is forbidden in restricted mode`),
 		"a flake is evaluated in pure mode: use its inputs, or pass --impure",
+	},
+	{
+		regexp.MustCompile(`is required to build '|Reason: platform mismatch`),
+		"this computer cannot build it: use a remote builder (meta.machinesFile), deployment.buildOnTarget, or boot.binfmt.emulatedSystems of this computer's NixOS",
 	},
 	{
 		regexp.MustCompile(`stack overflow|possible infinite recursion`),

@@ -48,6 +48,7 @@ type app struct {
 	color       string
 	evalWorkers int
 
+	acceptConfig  bool
 	evalNodeLimit string
 }
 
@@ -159,6 +160,9 @@ func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 			return r, failure.NewUsage("--nix-option needs a name and a value: --nix-option NAME VALUE (got %s)", pair)
 		}
 		r.Eval.NixOptions = append(r.Eval.NixOptions, [2]string{name, value})
+	}
+	if a.acceptConfig {
+		r.Eval.NixOptions = append(r.Eval.NixOptions, [2]string{"accept-flake-config", "true"})
 	}
 	r.On, err = readSelection(a.ctx, f.on)
 	return r, err

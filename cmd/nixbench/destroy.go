@@ -86,7 +86,10 @@ func runDestroy(a *app, flags destroyFlags) error {
 	}
 	a.view.Result(results, func(w io.Writer) { // no results of machines as text, because the view has already shown them
 		if done == nil {
-			fmt.Fprintln(w, "nixbench has booted no machine of this cluster")
+			fmt.Fprintf(w, "nixbench has booted no machine of cluster %s\n", s.Hive.ClusterName())
+			for _, other := range s.Dir.OthersWithMachines() {
+				fmt.Fprintf(w, "cluster %[1]s of this hive has machines; to remove them, add --set cluster.name=%[1]s\n", other)
+			}
 			return
 		}
 		for _, line := range done.Remaining {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -125,7 +127,7 @@ func joinedErrors(err error) []error {
 func mergeEvalProblems(err *nixeval.EvalError) []ui.Problem {
 	var out []ui.Problem
 	at := map[string]int{}
-	for _, unit := range sortedNames(err.Units) {
+	for _, unit := range slices.SortedFunc(maps.Keys(err.Units), nixeval.CompareNatural) {
 		e := err.Units[unit]
 		if i, ok := at[e.Error()]; ok {
 			out[i].Where += ", " + unit
@@ -138,10 +140,10 @@ func mergeEvalProblems(err *nixeval.EvalError) []ui.Problem {
 }
 
 func buildErrorHint(e *nixeval.NixError) string {
-	if e.Drv == "" {
-		return e.Hint()
+	if len(e.Log) > 0 {
+		return "the full log: nix log " + e.Drv
 	}
-	return "the full log: nix log " + e.Drv
+	return e.Hint() // such as for a derivation that no builder can build: it has no log
 }
 
 // commandError means that a command failed that nixbench has run for the user: a program such as kubectl, or a command on nodes.

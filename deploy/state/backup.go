@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -43,6 +44,20 @@ func readLastBackup(d Dir) (*State, string) {
 
 // hasMachines reports whether machines of the cluster may exist: the state contains a cluster or machines.
 func hasMachines(s *State) bool { return s != nil && (s.Cluster != nil || len(s.Machines) > 0) }
+
+// OthersWithMachines returns the names of the hive's other clusters that may have machines. A hive has several clusters if its name
+// was changed.
+func (d Dir) OthersWithMachines() []string {
+	var out []string
+	folders, _ := os.ReadDir(filepath.Dir(string(d)))
+	for _, f := range folders {
+		other := Dir(filepath.Join(filepath.Dir(string(d)), f.Name()))
+		if s, err := other.Load(); other != d && err == nil && hasMachines(s) {
+			out = append(out, f.Name())
+		}
+	}
+	return out
+}
 
 // newStateLostError returns the error for an unusable state.json, with a hint how to restore the file. It
 // returns nil if the file is missing and no machines were booted. If machines were booted, a missing file is

@@ -97,5 +97,5 @@ func TestPlanRefuses(t *testing.T) {
 		t.Errorf("before %q, after %q", before, after)
 	}
 	out, _ := b.run(0, "destroy")
-	b.says(out, "nixbench has booted no machine of this cluster")
+	b.says(out, "nixbench has booted no machine of cluster ")
 }
