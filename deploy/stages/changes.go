@@ -24,7 +24,7 @@ const maxChangesTime = 10 * time.Second
 func (r *run) recordChanges(ctx context.Context, prepared *preparations, results []rollout.Result) error {
 	ctx, cancel := context.WithTimeout(ctx, maxChangesTime)
 	defer cancel()
-	known := newDiffs(&closure.Copier{NixOptions: r.Eval.NixOptions})
+	known := newDiffs(r.Copier)
 	if r.Plan != nil {
 		for _, p := range r.Plan.Nodes {
 			known.entry(p.From, p.To).diff = p.Diff

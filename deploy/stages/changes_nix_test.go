@@ -1,7 +1,9 @@
 package stages
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os/exec"
 	"slices"
 	"strings"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/e2e/fixture"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // The packages whose versions differ are those of `nix store diff-closures`, for systems that the real Nix has built.
@@ -34,9 +37,16 @@ func TestDiffIsThatOfNix(t *testing.T) {
 		systemd.services.extra = { script = "echo one"; };`)
 	to := build(`environment.etc = { t.source = ` + pkg("tool-1.1", 5000) + `; new.source = ` + pkg("fresh-7", 10) + `; x.text = "two"; };
 		systemd.services.extra = { script = "echo two"; };`)
-	diff, err := newDiffs(&closure.Copier{}).compare(t.Context(), "", nil, from, to)
-	if err != nil || diff == nil {
-		t.Fatal(diff, err)
+	started := 0
+	copier := &closure.Copier{Start: func(ctx context.Context, c nixeval.Command) (io.ReadWriteCloser, error) {
+		started++
+		return nixeval.StartPipe(ctx, c)
+	}}
+	copier.Expect([]string{from})
+	copier.Expect([]string{to})
+	diff, err := newDiffs(copier).compare(t.Context(), "", nil, from, to)
+	if err != nil || diff == nil || started != 1 {
+		t.Fatal(diff, err, started)
 	}
 	out, err := exec.CommandContext(t.Context(), "nix", "store", "diff-closures", from, to).Output()
 	if err != nil {

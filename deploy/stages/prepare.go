@@ -47,6 +47,9 @@ func (r *run) prepareNodes(ctx context.Context) *preparations {
 				p.observed, err = all.inspectWhenReady(ctx, n, inspections)
 				return err
 			})
+			if current := p.observed.Current; nixeval.IsStorePath(current) { // otherwise, the local Nix daemon could not be asked for it
+				r.Copier.Expect([]string{current}) // recordChanges compares it with the new system
+			}
 			close(p.inspected)
 			if p.err == nil && !r.preview {
 				_ = failure.Recover(func() error { p.copied = all.copySystem(copyCtx, n, p); return nil })
