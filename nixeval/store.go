@@ -1,19 +1,22 @@
 package nixeval
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-
-	"golang.org/x/sync/errgroup"
+	"sync"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval/daemon"
 	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
@@ -31,56 +34,106 @@ func (e *Evaluator) Requisites(ctx context.Context, paths []string) ([]string, e
 	return slices.Compact(all), err
 }
 
-// Keep makes garbage collector roots, so that Nix does not delete the store paths. links maps the path of a new symbolic link to
-// the store path that it points to. Keep replaces an existing symbolic link with the same path.
-func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
-	return e.addRoots(ctx, links, func(link, path string) []string {
-		return []string{"nix-store", "--realise", "--add-root", link, "--", path}
-	})
-}
-
-// KeepDerivations does the same as Keep for derivations. It does not build them.
-func (e *Evaluator) KeepDerivations(ctx context.Context, links map[string]string) error {
-	return e.addRoots(ctx, links, func(link, drv string) []string {
-		return []string{"nix-instantiate", "--add-root", link, "--expr", `import "` + drv + `"`} // an expression that imports the file of a derivation yields this derivation, and nix-instantiate makes a root for it
-	})
-}
-
-// addRoots makes a garbage collector root of each link that is not one yet. argv returns the command that does this for a link.
-func (e *Evaluator) addRoots(ctx context.Context, links map[string]string, argv func(link, path string) []string) error {
-	roots := registeredRoots()
-	var g errgroup.Group
-	g.SetLimit(4)
-	for _, link := range slices.Sorted(maps.Keys(links)) {
-		g.Go(func() error {
-			if info, err := os.Lstat(link); err == nil && info.Mode()&os.ModeSymlink == 0 {
-				return fmt.Errorf("%s exists and is not a link; move it, or run the command in another folder", link)
-			}
-			if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
-				return err
-			}
-			path := links[link]
-			if err := checkStorePaths(path); err != nil {
-				return err
-			}
-			if to, _ := os.Readlink(link); to == path && roots[link] && durable.Exists(path) {
-				return nil
-			}
-			if _, err := runNix(ctx, e.Run, &nixlog.Log{Send: e.Send, Phase: event.Build}, Command{Argv: argv(link, path)}); err != nil {
-				// Do not wrap err with %w: the caller would take it for an error of the hive.
-				return fmt.Errorf("%s: %v", link, err)
-			}
-			return nil
-		})
+// Realise builds derivations, fetches store paths that are missing, and returns the resulting paths.
+func (e *Evaluator) Realise(ctx context.Context, paths []string) ([]string, error) {
+	if len(paths) == 0 {
+		return nil, nil
 	}
-	return g.Wait()
+	return e.queryStore(ctx, paths, "--realise")
+}
+
+// Keep makes garbage collector roots, so that Nix does not delete the store paths. links maps the path of a new symbolic link to
+// the store path that it points to. Keep replaces an existing symbolic link with the same path. One program makes all roots; none
+// is started if all exist.
+func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
+	var missing []string
+	roots := registeredRoots()
+	for _, link := range slices.Sorted(maps.Keys(links)) {
+		path := links[link]
+		if err := checkStorePaths(path); err != nil {
+			return err
+		}
+		if info, err := os.Lstat(link); err == nil && info.Mode()&os.ModeSymlink == 0 {
+			return fmt.Errorf("%s exists and is not a link; move it, or run the command in another folder", link)
+		}
+		if to, _ := os.Readlink(link); to != path || !roots[link] || !durable.Exists(path) {
+			missing = append(missing, link)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	store, err := OpenStore(ctx, nil, e.NixOptions)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	for _, link := range missing {
+		if err := addRoot(store, link, links[link]); err != nil {
+			return fmt.Errorf("%s: %w", link, cmp.Or(context.Cause(ctx), err))
+		}
+	}
+	return nil
+}
+
+// addRoot makes a symbolic link to a store path, and registers the link as a garbage collector root. Before, it protects the path
+// until the connection to the store is closed, so that a garbage collection that runs at this moment does not delete the path.
+func addRoot(store *daemon.Conn, link, path string) error {
+	if err := store.AddTempRoot(path); err != nil {
+		return err
+	}
+	valid, err := store.QueryValidPaths([]string{path}, false)
+	if err != nil {
+		return err
+	}
+	if len(valid) == 0 {
+		return fmt.Errorf("%s is not in the local store", path)
+	}
+	if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
+		return err
+	}
+	if err := durable.Symlink(path, link); err != nil {
+		return err
+	}
+	return store.AddIndirectRoot(link)
+}
+
+// StartFunc starts a local program and returns a connection to its stdin and stdout.
+type StartFunc func(ctx context.Context, c Command) (io.ReadWriteCloser, error)
+
+// OpenStore connects to the local store. options are passed to Nix as --option. start starts nix-daemon; nil: StartPipe.
+func OpenStore(ctx context.Context, start StartFunc, options [][2]string) (*daemon.Conn, error) {
+	argv := []string{"nix-daemon", "--stdio", "--extra-experimental-features", "nix-command flakes"}
+	for _, o := range options {
+		argv = append(argv, "--option", o[0], o[1])
+	}
+	if start == nil {
+		start = StartPipe
+	}
+	var mu sync.Mutex
+	var printed []string
+	conn, err := start(ctx, Command{Argv: argv, Stderr: func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		printed = append(printed, line)
+	}})
+	if err != nil {
+		return nil, err
+	}
+	store, err := daemon.Open(conn, math.MaxInt64)
+	if err != nil {
+		mu.Lock()
+		defer mu.Unlock()
+		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, strings.Join(printed, "\n"))
+	}
+	return store, nil
 }
 
 // autoRoots is the folder in which Nix lists indirect garbage collector roots. Each entry is a link to a root.
 const autoRoots = "/nix/var/nix/gcroots/auto"
 
-// registeredRoots returns the paths of all indirect garbage collector roots. Without it, a nix-store process for each link would
-// take most of the time of a run that changes nothing. It returns no paths if Nix does not list its roots in autoRoots.
+// registeredRoots returns the paths of all indirect garbage collector roots. So a run that changes nothing
+// starts no program. It returns no paths if Nix does not list its roots in autoRoots.
 func registeredRoots() map[string]bool {
 	roots := map[string]bool{}
 	entries, _ := os.ReadDir(autoRoots)

@@ -131,15 +131,13 @@ func (c *cluster) freeze(ctx context.Context, configuration *bench.Configuration
 	for _, b := range built {
 		configuration.Systems[b.Node] = bench.System{Drv: b.Drv, Path: b.Path}
 	}
-	outs, drvs := map[string]string{}, map[string]string{}
+	roots := map[string]string{}
 	for _, b := range slices.Concat(built, repeated) {
-		outs[filepath.Join(c.folder, "gcroots", filepath.Base(b.Path))] = b.Path
-		drvs[filepath.Join(c.folder, "gcroots", filepath.Base(b.Drv))] = b.Drv
+		for _, path := range []string{b.Path, b.Drv} {
+			roots[filepath.Join(c.folder, "gcroots", filepath.Base(path))] = path
+		}
 	}
-	if err := s.Eval.Keep(ctx, outs); err != nil {
-		return err
-	}
-	if err := s.Eval.KeepDerivations(ctx, drvs); err != nil {
+	if err := s.Eval.Keep(ctx, roots); err != nil {
 		return err
 	}
 	var systems []string

@@ -76,14 +76,21 @@ func (s *Sweeps) freezeInto(ctx context.Context, folder string, b *Subject, swee
 	if sweep.Flake, sweep.Git, sweep.Attr = src.IsFlake(), inGit, src.Attr; !sweep.Flake {
 		sweep.Source = filepath.Join(copied.Folder, filepath.Base(src.File))
 	}
-	roots := map[string]string{} // link that protects a path from the garbage collector → the path: a derivation or output of a workload's program
-	for name, w := range b.Workloads {
-		for i, path := range w.ProgramInputs {
-			roots[filepath.Join(folder, "gcroots", fmt.Sprintf("program-%s-%d", name, i))] = path
-		}
+	var inputs []string // derivations and store paths of the programs of workloads
+	for _, w := range b.Workloads {
+		inputs = append(inputs, w.ProgramInputs...)
 	}
-	if err := b.eval.Keep(ctx, roots); err != nil && ctx.Err() == nil {
-		return failure.WithKind(failure.Build, fmt.Errorf("benchmarks.%s: build the programs of workloads: %w", b.Name, err))
+	built, err := b.eval.Realise(ctx, inputs)
+	if err == nil {
+		roots := map[string]string{}
+		for _, path := range built {
+			roots[filepath.Join(folder, "gcroots", filepath.Base(path))] = path
+		}
+		err = b.eval.Keep(ctx, roots)
+	}
+	if err != nil && ctx.Err() == nil {
+		// Do not wrap err with %w: the caller would take it for an error of the hive.
+		return failure.WithKind(failure.Build, fmt.Errorf("benchmarks.%s: build the programs of workloads: %v", b.Name, err))
 	} else if err != nil {
 		return err
 	}

@@ -20,8 +20,8 @@ type Host interface {
 // Copier copies closures. The zero value works. Its methods may be called concurrently for many nodes; the caller
 // should limit the number of concurrent calls.
 type Copier struct {
-	Run        nixeval.Runner // starts local programs; nil: nixeval.Exec
-	Start      StartFunc      // starts the local nix-daemon; nil: nixeval.StartPipe
+	Run        nixeval.Runner    // starts local programs; nil: nixeval.Exec
+	Start      nixeval.StartFunc // starts the local nix-daemon; nil: nixeval.StartPipe
 	Send       event.Sink
 	NixOptions [][2]string // for the local Nix, passed as --option
 

@@ -18,13 +18,13 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"github.com/nixbench/nixbench/deploy/closure/daemon"
-	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/nixeval"
+	"github.com/nixbench/nixbench/nixeval/daemon"
+	"github.com/nixbench/nixbench/nixeval/daemon/daemontest"
 )
 
 // TestMain lets the test's program stand in for netcat: see connectInLab.

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/nixeval"
+	"github.com/nixbench/nixbench/nixeval/daemon/daemontest"
 )
 
 // A cancelled copy returns soon, although the network forwards nothing any more.

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/closure/daemon"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/nixeval/daemon"
 	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 

@@ -18,13 +18,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/closure/daemon"
-	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/nixeval"
+	"github.com/nixbench/nixbench/nixeval/daemon"
+	"github.com/nixbench/nixbench/nixeval/daemon/daemontest"
 )
 
 // localStore is a store of n paths with files, of which each refers to the one before. The last one is the system.

@@ -4,17 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
-	"math"
 	"slices"
-	"strings"
 	"sync"
 
-	"github.com/nixbench/nixbench/deploy/closure/daemon"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/nixeval"
+	"github.com/nixbench/nixbench/nixeval/daemon"
 )
 
 // pathSet is a set of paths in the local store, such as the closure of paths, or the paths of a closure that a node does not have.
@@ -77,7 +74,7 @@ func (c *Copier) readClosure(ctx context.Context, node string, paths []string) (
 // readRecords reads the records of the closures of paths from the local store into the cache. It asks one process for
 // everything.
 func (c *Copier) readRecords(ctx context.Context, paths []string) error {
-	store, err := c.openStore(ctx)
+	store, err := nixeval.OpenStore(ctx, c.Start, c.NixOptions)
 	if err != nil {
 		return err
 	}
@@ -174,35 +171,3 @@ func (r *records) sortClosure(paths []string) (pathSet, error) {
 	}
 	return all, nil
 }
-
-// openStore connects to the local store.
-func (c *Copier) openStore(ctx context.Context) (*daemon.Conn, error) {
-	argv := []string{"nix-daemon", "--stdio", "--extra-experimental-features", "nix-command flakes"}
-	for _, o := range c.NixOptions {
-		argv = append(argv, "--option", o[0], o[1])
-	}
-	var mu sync.Mutex
-	var printed []string
-	start := c.Start
-	if start == nil {
-		start = nixeval.StartPipe
-	}
-	conn, err := start(ctx, nixeval.Command{Argv: argv, Stderr: func(line string) {
-		mu.Lock()
-		defer mu.Unlock()
-		printed = append(printed, line)
-	}})
-	if err != nil {
-		return nil, err
-	}
-	store, err := daemon.Open(conn, math.MaxInt64)
-	if err != nil {
-		mu.Lock()
-		defer mu.Unlock()
-		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, strings.Join(printed, "\n"))
-	}
-	return store, nil
-}
-
-// StartFunc starts a local program and returns a connection to its stdin and stdout.
-type StartFunc func(ctx context.Context, c nixeval.Command) (io.ReadWriteCloser, error)

@@ -28,6 +28,9 @@ func WriteShared(file string, data []byte) error {
 	return writeWithPermissions(file, data, renameio.WithPermissions(0o666), renameio.WithExistingPermissions())
 }
 
+// Symlink makes a symbolic link to target, and replaces another link with this name.
+func Symlink(target, link string) error { return renameio.Symlink(target, link) }
+
 func writeWithPermissions(file string, data []byte, permissions ...renameio.Option) error {
 	err := replace(file, data, permissions)
 	if inner := (*fs.PathError)(nil); errors.As(err, &inner) {

@@ -28,7 +28,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
-	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
@@ -45,6 +44,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 	"github.com/nixbench/nixbench/nixeval"
+	"github.com/nixbench/nixbench/nixeval/daemon/daemontest"
 )
 
 // world is a hypervisor in memory whose machines are SSH servers in this process, and

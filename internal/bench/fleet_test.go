@@ -14,9 +14,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/e2e/fixture"
+	"github.com/nixbench/nixbench/nixeval/daemon/daemontest"
 )
 
 // BenchmarkFleet measures apply to named nodes, which this process simulates: the first apply, which switches all of them, and one without

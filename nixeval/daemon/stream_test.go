@@ -9,9 +9,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nixbench/nixbench/deploy/closure/daemon"
-	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
 	"github.com/nixbench/nixbench/e2e/fixture"
+	"github.com/nixbench/nixbench/nixeval/daemon"
+	"github.com/nixbench/nixbench/nixeval/daemon/daemontest"
 )
 
 func makeTree(t *testing.T) string {

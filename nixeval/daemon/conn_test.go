@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/closure/daemon"
-	"github.com/nixbench/nixbench/deploy/closure/daemon/daemontest"
+	"github.com/nixbench/nixbench/nixeval/daemon"
+	"github.com/nixbench/nixbench/nixeval/daemon/daemontest"
 )
 
 func open(t *testing.T, s *daemontest.Store) *daemon.Conn {

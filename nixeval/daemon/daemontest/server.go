@@ -11,7 +11,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/nixbench/nixbench/deploy/closure/daemon"
+	"github.com/nixbench/nixbench/nixeval/daemon"
 )
 
 // Store is a store in memory. Its fields also determine how the daemon of the store behaves. Set the fields before the first connection.
