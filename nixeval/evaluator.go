@@ -41,8 +41,10 @@ type Options struct {
 	NixOptions [][2]string // name and value, passed as --option
 	Workers    int         // maximum number of concurrent evaluations; 0: as many as cores and memory allow
 	ChunkSize  int         // number of units of the evaluation for one process, or Unlimited; 0: the number that takes the least time with the cores and the free memory
-	Send       event.Sink
-	Run        Runner // starts programs; nil: Exec
+	// CacheDir is the folder of the user that keeps the results of evaluations of flakes for later runs, or empty.
+	CacheDir string
+	Send     event.Sink
+	Run      Runner // starts programs; nil: Exec
 }
 
 // Unlimited as [Options].ChunkSize means that one process evaluates all units of the hive.
@@ -53,6 +55,7 @@ type Evaluator struct {
 	Options
 
 	output *atomic.Int32 // index of the attribute in flakeAttrs that is evaluated, if the user has selected no output
+	locked *lockedFlake
 }
 
 // New returns an evaluator. It does not run Nix.
@@ -61,7 +64,7 @@ func New(o Options) *Evaluator {
 		o.Run = Exec
 	}
 	o.Send = sendMessagesOnce(o.Send)
-	return &Evaluator{Options: o, output: &atomic.Int32{}}
+	return &Evaluator{Options: o, output: &atomic.Int32{}, locked: &lockedFlake{}}
 }
 
 // sendMessagesOnce returns a sink that leaves out a message that it has sent before. Each evaluation of a hive prints the hive's

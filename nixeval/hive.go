@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // Hive is the result of a survey: everything in the user's hive that is cheap to evaluate. The contents of deployment.keys are
@@ -210,6 +212,26 @@ type surveyResult struct {
 	Named       []string              `json:"named"`
 	Units       []string              `json:"units"`
 	Deployments map[string]Deployment `json:"deployments"`
+}
+
+// anyKey reports whether one of deployment.keys has the property.
+func (s surveyResult) anyKey(property func(Key) bool) bool {
+	for _, d := range s.Deployments {
+		for _, key := range d.Keys {
+			if property(key) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hasText reports whether the hive contains the text of the key.
+func (k Key) hasText() bool { return k.Text != nil }
+
+// isDeleted reports whether the file of the key was in the Nix store, and the garbage collector has deleted it.
+func (k Key) isDeleted() bool {
+	return k.KeyFile != nil && strings.HasPrefix(*k.KeyFile, "/nix/store/") && !durable.Exists(*k.KeyFile)
 }
 
 // nodeNameRE matches valid names of named nodes: file names without the special characters of --on. roleNameRE matches valid names

@@ -31,10 +31,10 @@ func (e *Evaluator) WithFacts(file string) *Evaluator {
 	return e.withOptions(o)
 }
 
-// withOptions returns an evaluator for the same hive with other options. It keeps which flake output e has found.
+// withOptions returns an evaluator for the same hive with other options. It keeps what e knows about the flake.
 func (e *Evaluator) withOptions(o Options) *Evaluator {
 	d := New(o)
-	d.output = e.output
+	d.output, d.locked = e.output, e.locked
 	return d
 }
 

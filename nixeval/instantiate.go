@@ -42,8 +42,20 @@ func (e *Evaluator) InstantiateEach(ctx context.Context, units []string, each fu
 		closures  = map[string]Closure{}
 		processes atomic.Int32
 	)
-	plan := workload.Systems.Plan(len(units), e.Workers, e.ChunkSize)
-	failed, err := e.isolateFailures(ctx, event.Evaluate, units, plan, func(ctx context.Context, chunk []string) error {
+	cache := openCache(ctx, e, "instantiate")
+	known := cache.closures()
+	rest := slices.DeleteFunc(slices.Clone(units), func(unit string) bool {
+		c, isKnown := known[unit]
+		if isKnown {
+			closures[unit] = c
+		}
+		return isKnown
+	})
+	if len(closures) > 0 && len(rest) > 0 {
+		each(maps.Clone(closures))
+	}
+	plan := workload.Systems.Plan(len(rest), e.Workers, e.ChunkSize)
+	failed, err := e.isolateFailures(ctx, event.Evaluate, rest, plan, func(ctx context.Context, chunk []string) error {
 		processes.Add(1)
 		var part map[string]Closure
 		if err := e.eval(ctx, event.Evaluate, "h: h.instantiate "+EncodeJSON(chunk), &part); err != nil {
@@ -66,10 +78,14 @@ func (e *Evaluator) InstantiateEach(ctx context.Context, units []string, each fu
 		names := slices.SortedFunc(maps.Keys(failed), CompareNatural)
 		e.Send.Send(event.Event{Kind: event.UnitEnd, Phase: event.Evaluate, Units: names, Failed: true})
 	}
-	e.Send.Send(event.Event{
-		Kind: event.PhaseEnd, Phase: event.Evaluate, Failed: err != nil, Done: len(closures), Total: len(units),
-		Text: event.Count(len(closures), "unit") + " in " + event.Count(int(processes.Load()), "process"),
-	})
+	text := event.Count(len(closures), "unit") + " in " + event.Count(int(processes.Load()), "process")
+	if len(rest) == 0 {
+		text = event.Count(len(closures), "unit") + ", all as in an earlier run"
+	} else if err == nil {
+		maps.Copy(known, closures)
+		cache.store(ctx, known)
+	}
+	e.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Evaluate, Failed: err != nil, Done: len(closures), Total: len(units), Text: text})
 	return closures, err
 }
 

@@ -37,15 +37,31 @@ const firstSurvey = 12
 // surveyHive does the work of Survey. The first evaluation includes the first units; if it fails, or there are more units,
 // other evaluations include the rest.
 func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
-	var s surveyResult
-	err := e.eval(ctx, event.Survey, fmt.Sprintf("h: h.survey %d", firstSurvey), &s)
+	var s, known surveyResult
+	cache := openCache(ctx, e, "survey")
+	if cache.load(&known) && !known.anyKey(Key.isDeleted) {
+		return newHive(known, nil)
+	}
+	broken, err := surveyUnits(ctx, e, &s)
+	if err != nil {
+		return nil, err
+	}
+	if len(broken) == 0 && !s.anyKey(Key.hasText) {
+		cache.store(ctx, s)
+	}
+	return newHive(s, broken)
+}
+
+// surveyUnits evaluates the hive and its units, and returns the errors of units.
+func surveyUnits(ctx context.Context, e *Evaluator, s *surveyResult) (broken map[string]*NixError, err error) {
+	err = e.eval(ctx, event.Survey, fmt.Sprintf("h: h.survey %d", firstSurvey), s)
 	if err != nil {
 		var ne *NixError
 		if !errors.As(err, &ne) {
 			return nil, err
 		}
 		// Evaluate again without any unit, to find out whether the error is in the hive itself or in a unit.
-		if err := e.eval(ctx, event.Survey, "h: h.survey [ ]", &s); err != nil {
+		if err := e.eval(ctx, event.Survey, "h: h.survey [ ]", s); err != nil {
 			return nil, toSetError(err)
 		}
 		warnAboutSearch(e.Send, event.Survey, ne, len(s.Units))
@@ -58,11 +74,11 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 		}
 	}
 	if len(rest) == 0 {
-		return newHive(s, nil)
+		return nil, nil
 	}
 	plan := workload.Survey.Plan(len(rest), e.Workers, 0)
 	var mu sync.Mutex
-	broken, err := e.isolateFailures(ctx, event.Survey, rest, plan, func(ctx context.Context, units []string) error {
+	return e.isolateFailures(ctx, event.Survey, rest, plan, func(ctx context.Context, units []string) error {
 		var part surveyResult
 		if err := e.eval(ctx, event.Survey, "h: h.survey "+EncodeJSON(units), &part); err != nil {
 			return err
@@ -72,8 +88,4 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 		maps.Copy(s.Deployments, part.Deployments)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return newHive(s, broken)
 }

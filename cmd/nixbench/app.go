@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -42,6 +43,7 @@ type app struct {
 	factsFile   string
 	showTrace   bool
 	impure      bool
+	noEvalCache bool
 	sshPrograms bool
 	json        bool
 	verbose     bool
@@ -143,6 +145,9 @@ func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 			return exitCode(err), describeForRecord(err)
 		},
 		Eval: nixeval.Options{ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers, Facts: a.factsFile},
+	}
+	if cache, err := os.UserCacheDir(); err == nil && !a.noEvalCache {
+		r.Eval.CacheDir = filepath.Join(cache, "nixbench", "eval")
 	}
 	if a.evalWorkers < 0 {
 		return r, failure.NewUsage("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", a.evalWorkers)

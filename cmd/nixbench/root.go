@@ -63,6 +63,7 @@ func newRootCommand(a *app) *cobra.Command {
 	f.BoolVar(&a.showTrace, "show-trace", false, "show the full stack trace of Nix errors")
 	f.BoolVar(&a.impure, "impure", false, "let a flake read files and environment variables outside of it")
 	f.BoolVar(&a.acceptConfig, "accept-flake-config", false, "trust the settings of Nix in nixConfig of a flake")
+	f.BoolVar(&a.noEvalCache, "no-eval-cache", false, "evaluate a flake again, even if nothing that the evaluation reads has changed")
 	f.BoolVar(&a.sshPrograms, "allow-ssh-programs", false, "let deployment.sshOptions run programs on this computer, such as ProxyCommand")
 	f.StringArrayVar(&a.nixOptions, "nix-option", nil, "pass `NAME VALUE` to Nix as --option; repeatable")
 	f.IntVar(&a.evalWorkers, "eval-workers", 0, "evaluate in at most `N` Nix processes at once (default: what cores and memory allow)")
