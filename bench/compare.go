@@ -77,38 +77,15 @@ func Compare(a, b Sweep) []Difference {
 	return out
 }
 
-// notCompared are the fields of a benchmark that compareBenchmarks skips: they do not change a trial, or are compared elsewhere.
-var notCompared = []string{"factors", "modules", "cells", "workloads", "repetitions", "retries", "claims", "metrics", "maxBlocks", "order", "seed", "client"}
-
-// fieldNames maps fields of a benchmark to their names in the output of a comparison. A field that is not here appears with its own
-// name.
-var fieldNames = map[string]string{"warmup": "the number of warm-up blocks", "pause": "the seconds of the pause before a workload", "quiet": "the thresholds of noise", "reset": "the reset"}
-
-// compareBenchmarks compares the declared benchmarks of two sweeps, apart from workloads and cells. It calls add with each field.
+// compareBenchmarks compares what the declared benchmarks of two sweeps say about trials, apart from workloads and cells. It calls add with
+// each part.
 func compareBenchmarks(a, b Benchmark, add func(what, x, y string)) {
 	add("the order", fmt.Sprintf("%s, seed %d", a.Order, a.Seed), fmt.Sprintf("%s, seed %d", b.Order, b.Seed))
 	add("the client", cmp.Or(a.Client, "none"), cmp.Or(b.Client, "none"))
-	x, y := listFields(a), listFields(b)
-	names := maps.Clone(x)
-	maps.Copy(names, y)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if !slices.Contains(notCompared, name) {
-			add(cmp.Or(fieldNames[name], name+" of the benchmark"), cmp.Or(x[name], "none"), cmp.Or(y[name], "none"))
-		}
-	}
-}
-
-// listFields returns the fields of a benchmark as JSON, by name. A field that is a text has no quotes.
-func listFields(b Benchmark) map[string]string {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(encode(b)), &fields); err != nil {
-		return nil
-	}
-	out := map[string]string{}
-	for name, value := range fields {
-		out[name] = strings.Trim(string(value), `"`)
-	}
-	return out
+	add("the seconds of the pause before a workload", encode(a.Pause), encode(b.Pause))
+	add("the thresholds of noise", encode(a.Quiet), encode(b.Quiet))
+	add("the reset", a.Reset, b.Reset)
+	add("the number of warm-up blocks", encode(a.Warmup), encode(b.Warmup))
 }
 
 func encode(v any) string {
@@ -136,7 +113,7 @@ func pairConfigurations(a, b Sweep) []pair {
 		if k < 0 {
 			continue
 		}
-		p := pair{name: cmp.Or(FormatCell(c.Levels), "the only configuration"), a: c, b: b.Configurations[k], indexA: i, indexB: k}
+		p := pair{name: cmp.Or(ShortName(c.Levels, CommonLevels(a.Benchmark.Cells)), "the only configuration"), a: c, b: b.Configurations[k], indexA: i, indexB: k}
 		p.changed, p.paths = CompareClosures(p.a.Closure, p.b.Closure)
 		out = append(out, p)
 	}

@@ -36,7 +36,7 @@ func TestCompare(t *testing.T) {
 	b.Benchmark.Client = "client"
 	want := []Difference{
 		{What: "the client", A: "none", B: "client"}, {What: "the workload w", A: "h", B: "other"},
-		{What: "the systems of scheduler=one", A: "differ in 2 of 4 paths", B: "etc"},
+		{What: "the systems of one", A: "differ in 2 of 4 paths", B: "etc"},
 	}
 	if diff := cmp.Diff(want, Compare(a, b)); diff != "" {
 		t.Error(diff)
@@ -85,19 +85,19 @@ func TestCompareCauses(t *testing.T) {
 				configuration("three", "a2-glibc-2", "b2-flux-0", "c6-etc"),
 			},
 			[]Difference{{
-				What: "the systems of scheduler=one; scheduler=two; scheduler=three",
+				What: "the systems of one; two; three",
 				A:    "differ in 6 of 6 paths and 6 of 6 paths and 6 of 6 paths", B: "etc, flux-0, glibc-2, kubernetes-1, slurm-25",
 			}},
 		},
 		"the configuration of two": {
 			[]Configuration{configuration("one", "a1-glibc-2", "b1-kubernetes-1", "c4-etc"), configuration("two", "a1-glibc-2", "b1-slurm-25", "c5-etc"), before[2]},
-			[]Difference{{What: "the systems of scheduler=one; scheduler=two", A: "differ in 2 of 4 paths and 2 of 4 paths", B: "etc"}},
+			[]Difference{{What: "the systems of one; two", A: "differ in 2 of 4 paths and 2 of 4 paths", B: "etc"}},
 		},
 		"a library of one, and the configuration of another": {
 			[]Configuration{configuration("one", "a2-glibc-2", "b1-kubernetes-1", "c1-etc"), configuration("two", "a1-glibc-2", "b1-slurm-25", "c5-etc"), before[2]},
 			[]Difference{
-				{What: "the systems of scheduler=one", A: "differ in 2 of 4 paths", B: "glibc-2"},
-				{What: "the systems of scheduler=two", A: "differ in 2 of 4 paths", B: "etc"},
+				{What: "the systems of one", A: "differ in 2 of 4 paths", B: "glibc-2"},
+				{What: "the systems of two", A: "differ in 2 of 4 paths", B: "etc"},
 			},
 		},
 	} {
@@ -116,8 +116,8 @@ func TestCompareSets(t *testing.T) {
 	}
 	want := []Difference{
 		{What: "the arguments of --set", A: "roles.node.count=8", B: "roles.node.count=1 roles.node.hollow=8"},
-		{What: "the hollow nodes of scheduler=one; scheduler=two", A: "0", B: "8", Follows: true},
-		{What: "the systems of scheduler=one; scheduler=two", A: "differ in 2 of 2 paths and 2 of 2 paths", B: "etc", Follows: true},
+		{What: "the hollow nodes of one; two", A: "0", B: "8", Follows: true},
+		{What: "the systems of one; two", A: "differ in 2 of 2 paths and 2 of 2 paths", B: "etc", Follows: true},
 	}
 	got := Compare(a, b)
 	if diff := cmp.Diff(want, got); diff != "" || CountCauses(got) != 1 {
@@ -140,14 +140,14 @@ func TestCompareResults(t *testing.T) {
 	a, b := attempts(2, 4, "head-1", "50"), attempts(2, 8, "client-1", "1000")
 	got := CompareResults(s, s, a, b, []Difference{{What: "the client"}})
 	want := []Difference{
-		{What: "the size of the cluster of scheduler=one", A: "2 nodes with 4 processors", B: "2 nodes with 8 processors", Follows: true},
-		{What: "the node with the commands of scheduler=one", A: "head-1", B: "client-1", Follows: true},
-		{What: "kube-api-qps of scheduler=one", A: "50", B: "1000"},
+		{What: "the size of the cluster of one", A: "2 nodes with 4 processors", B: "2 nodes with 8 processors", Follows: true},
+		{What: "the node with the commands of one", A: "head-1", B: "client-1", Follows: true},
+		{What: "kube-api-qps of one", A: "50", B: "1000"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if got := CompareResults(s, s, a, b, []Difference{{What: "the systems of scheduler=one"}}); !got[2].Follows || got[0].Follows {
+	if got := CompareResults(s, s, a, b, []Difference{{What: "the systems of one"}}); !got[2].Follows || got[0].Follows {
 		t.Errorf("%+v", got)
 	}
 }

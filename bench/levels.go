@@ -100,12 +100,12 @@ func compareConfigurations(a, b Configuration, limitsA, limitsB []player.Limit) 
 	return d
 }
 
-// DescribeTuning returns, for each scheduler, which of its limits the level [Tuned] has changed, as the running schedulers have reported them.
-// attempts is the result of [Store.AllAttempts].
-func (s Sweep) DescribeTuning(attempts map[int][]Attempt) (out []string) {
+// DescribeTuning returns, for each scheduler of the cells for which of returns true, which of its limits the level [Tuned] has changed, as the
+// running schedulers have reported them. attempts is the result of [Store.AllAttempts].
+func (s Sweep) DescribeTuning(attempts map[int][]Attempt, of func(levels map[string]string) bool) (out []string) {
 	first := s.firstResults(attempts)
 	for i, c := range s.Configurations {
-		if c.Levels[LimitsFactor] != Tuned {
+		if c.Levels[LimitsFactor] != Tuned || !of(c.Levels) {
 			continue
 		}
 		var changed []string

@@ -95,7 +95,7 @@ func (r *Runner) Run(ctx context.Context) error {
 // runOnce makes an attempt of a trial, unless the trial has a result or no attempts left. It reports whether the trial is done.
 func (r *Runner) runOnce(ctx context.Context, t Trial) (done bool, err error) {
 	all, err := r.Store.Attempts(t.Number)
-	if err != nil || r.Store.Sweep.isDone(all) {
+	if err != nil || r.Store.Sweep.IsDone(all) {
 		return true, err
 	}
 	number, folder, err := r.Store.begin(t.Number)

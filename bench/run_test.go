@@ -43,7 +43,6 @@ type fakeCluster struct {
 	removed, deployed int
 	systems           map[string]string
 	fail              func(deployment int) error
-	options           null.Options
 	player            func(WorkloadOptions, bool) (player.Player, error) // nil: the null player
 	command           []string
 	hollow            int
@@ -61,7 +60,7 @@ func (c *fakeCluster) Deploy(_ context.Context, _ Configuration, log io.Writer) 
 	}
 	newPlayer := c.player
 	if newPlayer == nil {
-		newPlayer = func(WorkloadOptions, bool) (player.Player, error) { return null.New(c.options), nil }
+		newPlayer = func(WorkloadOptions, bool) (player.Player, error) { return null.New(null.Options{}), nil }
 	}
 	return &Running{Systems: c.systems, Nodes: 2, CPUs: 4, Hollow: c.hollow, Command: c.command, Close: func() {}, Player: newPlayer}, nil
 }
@@ -203,13 +202,17 @@ func TestDescribeTuning(t *testing.T) {
 		delay := map[string]string{Default: "3 (default)", Tuned: "0"}[tr.Cell[LimitsFactor]]
 		attempts[tr.Number] = []Attempt{{State: Valid, Limits: []player.Limit{{Name: "batch_sched_delay", Value: delay}, {Name: "defer", Value: "set"}, {Name: "other", Value: "1 (default)"}}}}
 	}
-	if got := s.DescribeTuning(attempts); !slices.Equal(got, []string{"slurm with limits=tuned: batch_sched_delay is 0 instead of 3 (default)."}) {
+	every := func(map[string]string) bool { return true }
+	if got := s.DescribeTuning(attempts, func(map[string]string) bool { return false }); got != nil {
+		t.Errorf("no cell: %q", got)
+	}
+	if got := s.DescribeTuning(attempts, every); !slices.Equal(got, []string{"slurm with limits=tuned: batch_sched_delay is 0 instead of 3 (default)."}) {
 		t.Errorf("%q", got)
 	}
 	b.Cells = b.Cells[1:]
 	s.Configurations, s.Trials = Plan(b)
 	attempts[1][0].Limits[0].Value = "0"
-	if got := s.DescribeTuning(attempts); !slices.Equal(got, []string{"slurm with limits=tuned: batch_sched_delay is 0; defer is set."}) {
+	if got := s.DescribeTuning(attempts, every); !slices.Equal(got, []string{"slurm with limits=tuned: batch_sched_delay is 0; defer is set."}) {
 		t.Errorf("without the level default: %q", got)
 	}
 }
@@ -433,6 +436,27 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
+// exactPlayer places 50 jobs per second, which is its limit.
+type exactPlayer struct{ player.Player }
+
+func (exactPlayer) Limits(context.Context) ([]player.Limit, error) {
+	return []player.Limit{{Name: "null: rate", Value: "50", Rate: 50, Kind: player.Bound}}, nil
+}
+
+func (exactPlayer) Play(_ context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
+	start := begin()
+	for i, j := range jobs {
+		for _, kind := range []string{player.Submit, player.Created, player.Bound, player.Start, player.Last, player.Finish} {
+			at := start
+			if kind != player.Submit {
+				at = start.Add(time.Duration(i) * time.Second / 50)
+			}
+			send(player.Event{Time: at, Kind: kind, Job: j.ID})
+		}
+	}
+	return nil
+}
+
 // A rate at the limit of the scheduler is labelled with it.
 func TestLimited(t *testing.T) {
 	b := benchmark()
@@ -442,7 +466,8 @@ func TestLimited(t *testing.T) {
 		w.Jobs = append(w.Jobs, []byte(fmt.Sprintf(`{"id":"j%d"}`, i)))
 	}
 	b.Workloads, b.Cells = map[string]WorkloadOptions{"a": w}, b.Cells[:1]
-	r := newRunner(t, b, &fakeCluster{options: null.Options{Rate: 50}})
+	cluster := &fakeCluster{player: func(WorkloadOptions, bool) (player.Player, error) { return exactPlayer{null.New(null.Options{})}, nil }}
+	r := newRunner(t, b, cluster)
 	if err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -190,15 +190,15 @@ func (s Sweep) ProgressOf(attempts map[int][]Attempt) Progress {
 			p.Played += a.Phases["play"]
 			p.Elapsed += a.Ended.Sub(a.Began).Seconds()
 		}
-		if s.isDone(all) {
+		if s.IsDone(all) {
 			p.Done++
 		}
 	}
 	return p
 }
 
-// isDone reports whether a trial with these attempts has a result that counts, or no attempts left.
-func (s Sweep) isDone(all []Attempt) bool {
+// IsDone reports whether a trial with these attempts has a result that counts, or no attempts left.
+func (s Sweep) IsDone(all []Attempt) bool {
 	return slices.ContainsFunc(all, Attempt.Counts) || len(all) > s.Benchmark.Retries
 }
 

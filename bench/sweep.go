@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/bench/stats"
@@ -128,6 +130,39 @@ func (t Trial) Workload() string { return t.Cell[WorkloadFactor] }
 
 // FormatCell returns a cell as text, such as `roles.worker.count=2 scheduler=slurm workload=null`.
 func FormatCell(cell map[string]string) string { return stats.JoinLevels(cell, " ") }
+
+// NameCell returns the name of one of these cells, or of a part of its levels: the levels of schedulers and workloads, and the other factors
+// with their levels, such as "slurm null node.count=4". Factors that have the same level in all cells are left out, unless nothing is left.
+func NameCell(cells []map[string]string, cell map[string]string) string {
+	return cmp.Or(ShortName(cell, CommonLevels(cells)), FormatCell(cell))
+}
+
+// ShortName returns the name of a cell without the factors in same.
+func ShortName(cell, same map[string]string) string {
+	var first, others []string
+	for _, f := range slices.Sorted(maps.Keys(cell)) {
+		switch _, constant := same[f]; {
+		case constant:
+		case f == WorkloadFactor || f == "scheduler":
+			first = append(first, cell[f])
+		default:
+			others = append(others, strings.TrimPrefix(f, "roles.")+"="+cell[f])
+		}
+	}
+	return strings.Join(append(first, others...), " ")
+}
+
+// CommonLevels returns the levels that all cells have.
+func CommonLevels(cells []map[string]string) map[string]string {
+	if len(cells) == 0 {
+		return nil
+	}
+	same := maps.Clone(cells[0])
+	for _, c := range cells {
+		maps.DeleteFunc(same, func(f, level string) bool { return c[f] != level })
+	}
+	return same
+}
 
 // configurationOf returns those levels of a cell that determine machines and systems.
 func configurationOf(cell map[string]string) map[string]string {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 const (
@@ -58,7 +60,7 @@ func (k *kernelLog) read() {
 			if p, err := strconv.Atoi(string(priority)); err == nil && p >= 0 && p <= warning { // messages of programs have a larger number, with a facility
 				_, text, _ := strings.Cut(strings.TrimSpace(string(rest)), ";")
 				if len(k.alerts) < maxAlerts && alertRE.MatchString(text) {
-					k.alerts = append(k.alerts, printable([]byte(text)))
+					k.alerts = append(k.alerts, event.Printable(text))
 				}
 			}
 		}

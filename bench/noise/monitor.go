@@ -18,7 +18,7 @@ const (
 type Options struct {
 	Source    Source
 	Reference Canary        // the time of the fixed work on the idle machine
-	Interval  time.Duration // between two samples; default: 1 s
+	Interval  time.Duration // between two samples
 	// States returns the states of the benchmark's machines by name, as their hypervisors report them. nil: the hypervisors are not asked.
 	States func(context.Context) (map[string]string, error)
 }
@@ -61,9 +61,6 @@ type Monitor struct {
 // Start measures the canary, takes the first sample, and takes samples in the background until Stop is called or ctx ends.
 // It returns an error only if ctx ends before the first sample. The caller must call Stop.
 func Start(ctx context.Context, o Options) (*Monitor, error) {
-	if o.Interval <= 0 {
-		o.Interval = time.Second
-	}
 	m := &Monitor{options: o, done: make(chan struct{})}
 	m.before = m.canary(ctx)
 	if ctx.Err() != nil {

@@ -96,7 +96,7 @@ func TestMonitor(t *testing.T) {
 func TestMonitorEnds(t *testing.T) {
 	interrupted := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	m, err := Start(ctx, Options{})
+	m, err := Start(ctx, Options{Interval: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestMonitorEnds(t *testing.T) {
 	if len(r.Samples) != 2 || r.Before == nil {
 		t.Errorf("%d samples, %+v", len(r.Samples), r.Notes)
 	}
-	if _, err := Start(ctx, Options{}); !errors.Is(err, interrupted) {
+	if _, err := Start(ctx, Options{Interval: time.Hour}); !errors.Is(err, interrupted) {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -187,14 +187,20 @@ func TestMonitorAsksForStates(t *testing.T) {
 func TestMonitorSeesStoppedMachine(t *testing.T) {
 	id := startSpinning(t, "qemu-system-x86_64")
 	machines := Source{Machines: map[string]int{"w-1": id, "w-2": 1<<22 + 1}}
-	m, err := Start(t.Context(), Options{Interval: 10 * time.Millisecond, Source: machines})
+	var samples atomic.Int64
+	m, err := Start(t.Context(), Options{Interval: 10 * time.Millisecond, Source: machines, States: func(context.Context) (map[string]string, error) {
+		samples.Add(1)
+		return nil, nil
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Kill(id, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	for before := samples.Load(); samples.Load() < before+2; { // the second sample begins after the stop
+		time.Sleep(time.Millisecond)
+	}
 	if err := syscall.Kill(id, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

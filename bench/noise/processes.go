@@ -7,7 +7,8 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 const (
@@ -118,19 +119,9 @@ func (ps *processes) observe(id int, stat []byte) {
 		}
 	}
 	if name := stat[first+1 : last]; p.name != string(name) {
-		p.name = printable(name)
+		p.name = event.Printable(string(name))
 	}
 	p.used, p.total, p.parent, p.round = used, used+float64(v[13]+v[14]), int(v[1]), ps.round
-}
-
-// printable returns the name of a program without control characters.
-func printable(name []byte) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(string(name), "?"))
 }
 
 // belongs reports whether a process, or one of its ancestors, belongs to the benchmark. Such a process still belongs to the benchmark

@@ -176,7 +176,7 @@ func TestForeignTime(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if name := s.processes.byID[903].name; name != "a?b" {
+	if name := s.processes.byID[903].name; name != `a\u001bb` {
 		t.Errorf("the name of a program is %q", name)
 	}
 	f.remove("proc/901") // a program that has ended is named, too

@@ -55,7 +55,12 @@ func analyse(in Input) analysis {
 	}
 	a.cells = stats.GroupBy(base)
 	a.metrics = presentMetrics(samples, in.Sweep.Benchmark.Metrics)
-	a.factors, a.same = findFactors(base)
+	a.factors = findFactors(base)
+	var cells []map[string]string
+	for _, g := range a.cells {
+		cells = append(cells, g.Cell)
+	}
+	a.same = bench.CommonLevels(cells)
 	for _, f := range a.factors {
 		// Do not compare workloads with each other: such a difference says nothing about a scheduler. Each additional comparison
 		// also makes the correction for their number stricter, so that fewer answers are clear.
@@ -152,11 +157,9 @@ func (a *analysis) compareRepeats(samples []stats.Sample) {
 	}
 }
 
-// findFactors returns the factors that have several levels, sorted by name, and the levels of the other factors. The levels of a factor are
-// in the order of the cells.
-func findFactors(samples []stats.Sample) (out []factor, same map[string]string) {
+// findFactors returns the factors that have several levels, sorted by name. The levels of a factor are in the order of the cells.
+func findFactors(samples []stats.Sample) (out []factor) {
 	levels := map[string][]string{}
-	same = map[string]string{}
 	for _, s := range samples {
 		for f, l := range s.Cell {
 			if !slices.Contains(levels[f], l) {
@@ -167,7 +170,6 @@ func findFactors(samples []stats.Sample) (out []factor, same map[string]string) 
 	for _, name := range slices.Sorted(maps.Keys(levels)) {
 		f := factor{name: name, levels: levels[name]}
 		if len(f.levels) < 2 {
-			same[name] = f.levels[0]
 			continue
 		}
 		number := map[string]float64{}
@@ -184,7 +186,7 @@ func findFactors(samples []stats.Sample) (out []factor, same map[string]string) 
 		}
 		out = append(out, f)
 	}
-	return out, same
+	return out
 }
 
 // compareLevels compares each level of a factor with all earlier levels. If the levels are numbers, it compares only neighbours.
@@ -207,22 +209,8 @@ func (a *analysis) compareLevels(f factor, samples []stats.Sample) {
 	}
 }
 
-// where returns the name of a cell, without the factors that have one level: the levels of schedulers and workloads, and the other factors
-// with their levels, such as "slurm null node.count=4". Names of factors are without "roles.". It
-// is empty if the cell has no factors with several levels.
-func (a analysis) where(cell map[string]string) string {
-	var first, others []string
-	for _, f := range slices.Sorted(maps.Keys(cell)) {
-		switch _, constant := a.same[f]; {
-		case constant:
-		case f == bench.WorkloadFactor || f == "scheduler":
-			first = append(first, cell[f])
-		default:
-			others = append(others, nameLevel(f, cell[f]))
-		}
-	}
-	return strings.Join(append(first, others...), " ")
-}
+// where returns the name of a cell without the factors that have one level. It is empty if the cell has no other factors.
+func (a analysis) where(cell map[string]string) string { return bench.ShortName(cell, a.same) }
 
 // name returns the name of a cell, or all if the cell has no factors with several levels.
 func (a analysis) name(cell map[string]string) string { return cmp.Or(a.where(cell), "all") }

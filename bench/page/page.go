@@ -17,8 +17,10 @@ import (
 // Input is the content of a page.
 type Input struct {
 	Sweep   bench.Sweep
+	Name    string              // machines or hollow nodes, if the sweep has cells of both kinds, else empty
 	Cells   []map[string]string // the cells in the order of the page; each is a map of factors to levels
 	Trials  []Trial
+	Failed  []Trial // attempts without a result
 	Limits  []Limit
 	Claims  []stats.ClaimResult
 	Systems []bench.LevelDifference
@@ -30,6 +32,7 @@ type Trial struct {
 	stats.Sample
 	Verdict  string
 	Reasons  []string
+	Limited  []string // what limits the result, such as places
 	Requests []player.Request
 	Nodes    int          // nodes that run jobs
 	CPUs     int          // processors of these nodes; 0: unknown

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,7 +27,7 @@ type Table struct {
 // table without rows and note is left out.
 func SummaryTables(in Input) []Table {
 	a := analyse(in)
-	return keepFilled(a.listClaims(in.Claims), a.listMeans(a.metrics), a.listRatios(), a.listNoise(), a.listLimits(in.Limits, false), a.listSystems(in.Systems))
+	return keepFilled(a.listClaims(in.Claims), a.listMeans(a.metrics), a.listRatios(), a.listNoise(), a.listLimits(in.Limits, false), a.listSystems(in.Systems), a.listReasons(slices.Concat(in.Failed, in.Trials)))
 }
 
 func keepFilled(tables ...Table) []Table {
@@ -188,16 +189,33 @@ func (a analysis) listSystems(systems []bench.LevelDifference) Table {
 	return t
 }
 
-// listProblems returns a table of the trials that are not valid, or that have reasons.
-func (a analysis) listProblems(trials []Trial) Table {
-	t := Table{Title: "Trials with reasons", Head: []string{"trial", "block", "cell", "verdict", "reasons"}}
+// numbers matches the numbers in a reason, which differ from trial to trial.
+var numbers = regexp.MustCompile(`[0-9.]+`)
+
+// listReasons returns a table of the reasons why trials failed, or are not valid, with the trials that have each reason.
+func (a analysis) listReasons(trials []Trial) Table {
+	t := Table{Title: "Reasons", Head: []string{"reason", "trials"}}
+	order := []string{bench.Failed, bench.Invalid, bench.Suspect, bench.Valid}
+	slices.SortStableFunc(trials, func(a, b Trial) int { return slices.Index(order, a.Verdict) - slices.Index(order, b.Verdict) })
+	cells := map[string][]string{} // by the reason without numbers
+	var keys []string
 	for _, x := range trials {
-		reasons := slices.Clone(x.Reasons)
-		if x.Incomplete {
-			reasons = append(reasons, "not all jobs finished")
+		reasons := x.Reasons
+		if x.Incomplete && x.Verdict != bench.Failed {
+			reasons = append(slices.Clone(reasons), "not all jobs finished")
 		}
-		if x.Verdict != bench.Valid || len(reasons) > 0 {
-			t.Rows = append(t.Rows, []string{fmt.Sprint(x.Order), fmt.Sprint(x.Block), a.nameTrial(x), x.Verdict, strings.Join(reasons, "; ")})
+		for _, reason := range reasons {
+			key := numbers.ReplaceAllString(reason, "")
+			if cells[key] == nil {
+				t.Note = "Why trials are not valid. Numbers are those of the first trial."
+				keys, t.Rows = append(keys, key), append(t.Rows, []string{reason, "all"})
+			}
+			cells[key] = append(cells[key], fmt.Sprintf("%s block %d: %s", a.nameTrial(x), x.Block, x.Verdict))
+		}
+	}
+	for i, key := range keys {
+		if len(cells[key]) < len(trials) {
+			t.Rows[i][1] = event.Abbreviate(cells[key], "; ")
 		}
 	}
 	return t

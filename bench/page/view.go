@@ -54,7 +54,7 @@ func newView(in Input) view {
 	return view{
 		Sweep: in.Sweep.ID, Facts: listFacts(in, a), Counts: countVerdicts(in.Trials), Notes: in.Notes,
 		Before: keepFilled(a.listClaims(in.Claims), means), Workloads: drawWorkloads(a),
-		After:   keepFilled(ratios, noise, a.listLimits(in.Limits, true), a.listSystems(in.Systems), a.listProblems(trials)),
+		After:   keepFilled(ratios, noise, a.listLimits(in.Limits, true), a.listSystems(in.Systems), a.listReasons(slices.Concat(in.Failed, trials))),
 		Details: keepFilled(all, a.listFigures(trials, in.Sweep.Benchmark.Quiet)),
 	}
 }

@@ -3,6 +3,8 @@ package player
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -168,61 +170,48 @@ func (r *Remote) nodes() []string {
 	return out
 }
 
-// eachNode calls f for several nodes at a time. It returns the first error, after all calls have ended.
-func eachNode(nodes []string, f func(node string) error) error {
+// eachNode calls f for several nodes at a time. It returns the results by node, and the first error after all calls have ended.
+func eachNode[T any](nodes []string, f func(node string) (T, error)) (map[string]T, error) {
+	out, mu := map[string]T{}, sync.Mutex{}
 	var g errgroup.Group
 	g.SetLimit(8)
 	for _, node := range nodes {
-		g.Go(func() error { return f(node) })
+		g.Go(func() error {
+			v, err := f(node)
+			mu.Lock()
+			defer mu.Unlock()
+			out[node] = v
+			return err
+		})
 	}
-	return g.Wait()
+	err := g.Wait()
+	return out, err
 }
 
 // onNodes runs a command on all members of the cluster. It returns the outputs by node.
 func (r *Remote) onNodes(ctx context.Context, argv ...string) (map[string][]byte, error) {
-	outputs, mu := map[string][]byte{}, sync.Mutex{}
-	err := eachNode(r.nodes(), func(node string) error {
-		out, err := r.RunOn(ctx, node, nil, argv...)
-		mu.Lock()
-		defer mu.Unlock()
-		outputs[node] = out
-		return err
-	})
-	return outputs, err
+	return eachNode(r.nodes(), func(node string) ([]byte, error) { return r.RunOn(ctx, node, nil, argv...) })
 }
 
 // readClocks reads the clocks of all members and of the client before a workload.
-func (r *Remote) readClocks(ctx context.Context) error {
-	before, mu := map[string]Clock{}, sync.Mutex{}
+func (r *Remote) readClocks(ctx context.Context) (err error) {
 	nodes := r.nodes()
 	if r.Client != "" {
 		nodes = append(nodes, r.Client)
 	}
-	err := eachNode(nodes, func(node string) error {
-		c, err := ReadClock(ctx, r.dateOn(node))
-		mu.Lock()
-		defer mu.Unlock()
-		before[node] = c
-		return err
-	})
-	r.before = before
+	r.before, err = eachNode(nodes, func(node string) (Clock, error) { return ReadClock(ctx, r.dateOn(node)) })
 	return err
 }
 
 // readClocksAgain reads all clocks after a workload, also if ctx has ended. It keeps the reading of the scheduler's clock, with the largest error of all clocks, for [Remote.Observed].
 func (r *Remote) readClocksAgain(ctx context.Context) map[string]Clocks {
-	clocks, mu := map[string]Clocks{}, sync.Mutex{}
-	var nodes []string
-	for node := range r.before {
-		nodes = append(nodes, node)
-	}
-	_ = eachNode(nodes, func(node string) error {
+	mu := sync.Mutex{} // for the doubts
+	clocks, _ := eachNode(slices.Sorted(maps.Keys(r.before)), func(node string) (Clocks, error) {
 		c, doubts := ReadClockAgain(ctx, r.before[node], r.dateOn(node))
 		mu.Lock()
 		defer mu.Unlock()
-		clocks[node] = c
 		r.Doubt(node, doubts...)
-		return nil
+		return c, nil
 	})
 	own := clocks[r.Place().Scheduler]
 	for _, c := range clocks {

@@ -43,17 +43,19 @@ func (u Unit) Stop(ctx context.Context) {
 	_, _ = u.RunScript(ctx, u.StopScript())
 }
 
-// ReadLines returns the lines of the program's file after the first offset bytes, and the new offset.
-func (u Unit) ReadLines(ctx context.Context, offset int) (lines [][]byte, next int, err error) {
+// ReadLines returns the lines of a program's file after the first offset bytes, as parse returns them, and the new offset.
+func ReadLines[T any](ctx context.Context, u Unit, offset int, parse func(line []byte) (T, error)) (lines []T, next int, err error) {
 	out, err := u.Run(ctx, nil, "tail", "--bytes=+"+strconv.Itoa(offset+1), u.File)
-	if err != nil {
-		return nil, offset, err
-	}
 	whole := out[:bytes.LastIndexByte(out, '\n')+1] // the last line may be incomplete
-	for line := range bytes.Lines(whole) {
-		lines = append(lines, bytes.TrimSuffix(line, []byte("\n")))
+	for text := range bytes.Lines(whole) {
+		if err != nil {
+			break
+		}
+		var l T
+		l, err = parse(bytes.TrimSuffix(text, []byte("\n")))
+		lines = append(lines, l)
 	}
-	return lines, offset + len(whole), nil
+	return lines, offset + len(whole), err
 }
 
 // lastContext returns a context for commands that run after ctx has ended, with the time limit lastRead.

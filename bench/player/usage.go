@@ -7,7 +7,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -30,31 +29,25 @@ func ReadUsage(ctx context.Context, run func(ctx context.Context, node string, s
 		full[name] = strings.TrimSuffix(p, "-*")
 		argv = append(argv, name)
 	}
-	total, mu := map[string]Usage{}, sync.Mutex{}
-	err := eachNode(nodes, func(node string) error {
-		out, err := run(ctx, node, strings.NewReader(usageScript), argv...)
-		if err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
+	outputs, err := eachNode(nodes, func(node string) ([]byte, error) { return run(ctx, node, strings.NewReader(usageScript), argv...) })
+	if err != nil {
+		return nil, err
+	}
+	total := map[string]Usage{}
+	for node, out := range outputs {
 		for line := range strings.Lines(string(out)) {
 			f := strings.Split(strings.TrimSpace(line), "|")
 			if len(f) != 3 {
-				return fmt.Errorf("%s: unexpected line %.100q", node, line)
+				return nil, fmt.Errorf("%s: unexpected line %.100q", node, line)
 			}
 			used, errUsed := strconv.ParseUint(f[1], 10, 63)
 			memory, errMemory := strconv.ParseUint(f[2], 10, 63)
 			if errUsed != nil || errMemory != nil {
-				return fmt.Errorf("%s: unexpected line %.100q", node, line)
+				return nil, fmt.Errorf("%s: unexpected line %.100q", node, line)
 			}
 			u := total[full[f[0]]]
 			total[full[f[0]]] = Usage{CPU: u.CPU + float64(used)/1e6, Memory: u.Memory + int64(memory)}
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
 	return total, nil
 }

@@ -25,18 +25,20 @@ type CheckedCell struct {
 	Seconds float64           `json:"seconds"` // that the trial took, with its deployment
 	Limited []string          `json:"limited"` // what limits the result, such as places
 	Reasons []string          `json:"reasons"` // why the result is suspect, invalid or missing
+	name    string            // of the cell
 }
 
 // NewCheck reads the attempts of a sweep with one block, whose trials were not repeated. The cells have the order of the benchmark.
 func NewCheck(st *bench.Store) (c Check, err error) {
 	all, err := st.AllAttempts()
-	for _, cell := range st.Sweep.Benchmark.Cells {
+	cells := st.Sweep.Benchmark.Cells
+	for _, cell := range cells {
 		for _, t := range st.Sweep.Trials {
 			if !maps.Equal(t.Cell, cell) {
 				continue
 			}
 			for _, a := range all[t.Number] {
-				c.Cells = append(c.Cells, CheckedCell{cell, a.State, a.Ended.Sub(a.Began).Seconds(), append([]string{}, a.Limited...), append([]string{}, a.Reasons...)})
+				c.Cells = append(c.Cells, CheckedCell{cell, a.State, a.Ended.Sub(a.Began).Seconds(), append([]string{}, a.Limited...), append([]string{}, a.Reasons...), bench.NameCell(cells, cell)})
 			}
 		}
 	}
@@ -47,7 +49,7 @@ func NewCheck(st *bench.Store) (c Check, err error) {
 func (c Check) Table() page.Table {
 	t := page.Table{Head: []string{"CELL", "STATE", "TOOK", "LIMITED BY", "REASON"}}
 	for _, cell := range c.Cells {
-		t.Rows = append(t.Rows, []string{bench.FormatCell(cell.Cell), cell.State, formatSeconds(cell.Seconds), strings.Join(cell.Limited, ", "), strings.Join(cell.Reasons, "; ")})
+		t.Rows = append(t.Rows, []string{cell.name, cell.State, formatSeconds(cell.Seconds), strings.Join(cell.Limited, ", "), strings.Join(cell.Reasons, "; ")})
 	}
 	return t
 }
@@ -57,7 +59,7 @@ func (c Check) Problems() error {
 	var without []string
 	for _, cell := range c.Cells {
 		if !slices.Contains([]string{bench.Valid, bench.Suspect}, cell.State) {
-			without = append(without, bench.FormatCell(cell.Cell))
+			without = append(without, cell.name)
 		}
 	}
 	if len(without) == 0 {

@@ -90,8 +90,13 @@ func TestExpectDuration(t *testing.T) {
 			t.Fatal(err)
 		}
 		described["w"] = w
-		got, err := ExpectDuration(tt.b, described, checkedJobs, tt.former)
-		if err != nil || got != tt.want {
+		h, err := NewHistory(tt.b, described, checkedJobs, tt.former)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, trials := bench.Plan(tt.b)
+		got := h.Expect(trials)
+		if got != tt.want {
 			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
 		}
 		if text := got.String(); tt.text != "" && text != tt.text {
@@ -99,8 +104,31 @@ func TestExpectDuration(t *testing.T) {
 		}
 	}
 	// Nothing is known about the jobs of a program: they take until the time limit.
-	if got, err := ExpectDuration(checked, nil, nil, nil); err != nil || got.Seconds != 4*1065 {
-		t.Errorf("a program: %+v, %v", got, err)
+	_, trials := bench.Plan(checked)
+	h, err := NewHistory(checked, nil, nil, nil)
+	if err != nil || h.Expect(trials).Seconds != 4*1065 {
+		t.Errorf("a program: %+v, %v", h, err)
+	}
+	// A trial of this sweep counts more than those of earlier ones, as soon as it is there.
+	w, err := bench.DescribeWorkload("w", checked.Workloads["w"], checkedJobs["w"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err = NewHistory(checked, map[string]bench.Workload{"w": w}, checkedJobs, []*bench.Store{writeAttempts(t, checked, played(20, true))})
+	if err != nil || h.Expect(trials).Left() != "about 8m0s left" {
+		t.Errorf("%+v, %v", h, err)
+	}
+	now := bench.Sweep{ID: "now", Benchmark: checked, Workloads: map[string]bench.Workload{"w": w}}
+	for i, seconds := range []int{40, 60} {
+		at := bench.Attempt{State: bench.Valid, Ended: time.Time{}.Add(time.Duration(seconds) * time.Second), Result: trial.Result{Complete: true}}
+		h.Add(now, bench.Trial{Cell: checked.Cells[0], Number: i}, at)
+	}
+	want := Duration{Seconds: 2*50 + 2*120, Trials: 4, Measured: 4}
+	if got := h.Expect(trials); got.Seconds != want.Seconds || got.Measured != 4 {
+		t.Errorf("%+v", got)
+	}
+	if got := h.Expect(trials[:0]).Left(); got != "about 0s left" {
+		t.Error(got)
 	}
 }
 
@@ -128,8 +156,8 @@ func TestCheck(t *testing.T) {
 	}
 	rows := c.Table().Rows
 	want := [][]string{
-		{"roles.node.count=1 workload=w", "suspect", "1m40s", "places", "a doubt; another"},
-		{"roles.node.count=2 workload=w", "invalid", "1m40s", "", "steal"},
+		{"node.count=1", "suspect", "1m40s", "places", "a doubt; another"},
+		{"node.count=2", "invalid", "1m40s", "", "steal"},
 	}
 	if !slices.EqualFunc(rows, want, slices.Equal[[]string]) {
 		t.Errorf("%q", rows)
@@ -138,7 +166,7 @@ func TestCheck(t *testing.T) {
 	if err != nil || !strings.Contains(string(data), `"seconds":100,"limited":[],"reasons":["steal"]`) {
 		t.Errorf("%s, %v", data, err)
 	}
-	if err := c.Problems(); failure.KindOf(err) != failure.Check || err.Error() != "1 of 2 cells have no result: roles.node.count=2 workload=w" {
+	if err := c.Problems(); failure.KindOf(err) != failure.Check || err.Error() != "1 of 2 cells have no result: node.count=2" {
 		t.Errorf("%v", err)
 	}
 	c.Cells = c.Cells[:1]

@@ -104,7 +104,7 @@ func (c Comparison) String() string {
 func (c Comparison) Tables() []page.Table {
 	t := page.Table{Head: []string{"CELL", "METRIC", "RATIO", "95 % INTERVAL", "ANSWER"}}
 	for _, r := range c.Ratios {
-		t.Rows = append(t.Rows, []string{bench.FormatCell(r.Cell), r.Metric, page.FormatRatio(r.Comparison.Ratio), page.FormatInterval(r.Interval), r.Answer})
+		t.Rows = append(t.Rows, []string{bench.NameCell(cellsOf(c.Ratios), r.Cell), r.Metric, page.FormatRatio(r.Comparison.Ratio), page.FormatInterval(r.Interval), r.Answer})
 		if r.Interval == nil && t.Note == "" {
 			t.Note = "– " + r.Reason + ": nixbench bench compare A1,A2,A3 B1,B2,B3. Levels of one sweep are compared without this."
 		}
@@ -113,6 +113,14 @@ func (c Comparison) Tables() []page.Table {
 		return nil
 	}
 	return []page.Table{t}
+}
+
+// cellsOf returns the cells of ratios.
+func cellsOf(ratios []Ratio) (cells []map[string]string) {
+	for _, r := range ratios {
+		cells = append(cells, r.Cell)
+	}
+	return cells
 }
 
 // calibrateWithin compares each cell with hollow nodes with the cell of the same sweep that has as many machines, and equal other levels.
@@ -163,7 +171,7 @@ func calibrationTables(all []Ratio) []page.Table {
 		Head:  []string{"NODES", "CELL", "METRIC", "RATIO", "95 % INTERVAL", "ANSWER"},
 	}
 	for _, c := range all {
-		t.Rows = append(t.Rows, []string{fmt.Sprint(c.Nodes), bench.FormatCell(c.Cell), c.Metric, page.FormatRatio(c.Comparison.Ratio), page.FormatInterval(c.Interval), c.Answer})
+		t.Rows = append(t.Rows, []string{fmt.Sprint(c.Nodes), bench.NameCell(cellsOf(all), c.Cell), c.Metric, page.FormatRatio(c.Comparison.Ratio), page.FormatInterval(c.Interval), c.Answer})
 	}
 	return []page.Table{t}
 }

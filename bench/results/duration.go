@@ -3,6 +3,7 @@ package results
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/workload"
@@ -12,7 +13,7 @@ import (
 // assumedDeployment is the time, in seconds, of the deployment before a trial, if the hive has had no trial yet.
 const assumedDeployment = 60
 
-// Duration is how long a sweep is expected to take, without the builds of its systems and without repeated trials.
+// Duration is how long trials are expected to take, without the builds of their systems and without repetitions.
 type Duration struct {
 	Seconds  float64 `json:"seconds"`
 	Trials   int     `json:"trials"`
@@ -23,52 +24,80 @@ type Duration struct {
 	Assumed    bool    `json:"assumed"`
 }
 
-// ExpectDuration returns how long a sweep of a benchmark with these workloads is expected to take. former are sweeps of the hive.
-func ExpectDuration(b bench.Benchmark, described map[string]bench.Workload, jobs map[string][]workload.Job, former []*bench.Store) (d Duration, err error) {
-	took, others := map[string][]float64{}, []float64{} // seconds: by cell, and of all trials without their workloads
+// History has how long former trials of a benchmark took.
+type History struct {
+	bench.Benchmark
+	workloads map[string]bench.Workload
+	jobs      map[string][]workload.Job
+	took      map[string][]float64 // seconds of the trials of each cell in the last sweep that has some
+	sweep     map[string]string    // the id of this sweep
+	others    []float64            // seconds of all trials without their workloads
+}
+
+// NewHistory returns the history of a benchmark with these workloads. former are sweeps of the hive, the oldest first.
+func NewHistory(b bench.Benchmark, workloads map[string]bench.Workload, jobs map[string][]workload.Job, former []*bench.Store) (*History, error) {
+	h := &History{b, workloads, jobs, map[string][]float64{}, map[string]string{}, nil}
 	for _, st := range former {
 		all, err := st.AllAttempts()
 		if err != nil {
-			return d, err
+			return nil, err
 		}
 		for _, t := range st.Sweep.Trials {
-			w, of := t.Workload(), st.Sweep.Benchmark
 			for _, a := range all[t.Number] {
-				if a.State == bench.Failed || of.Reset != b.Reset {
-					continue
-				}
-				seconds := a.Ended.Sub(a.Began).Seconds()
-				others = append(others, seconds-a.Phases["play"])
-				if st.Sweep.Workloads[w] == described[w] && (a.Result.Complete || of.Workloads[w].TimeLimit == b.Workloads[w].TimeLimit) {
-					took[t.String()] = append(took[t.String()], seconds)
-				}
+				h.Add(st.Sweep, t, a)
 			}
 		}
 	}
-	if d.Deployment, d.Assumed = mean(others), len(others) == 0; d.Assumed {
+	return h, nil
+}
+
+// Add adds an attempt of a trial of a sweep.
+func (h *History) Add(s bench.Sweep, t bench.Trial, a bench.Attempt) {
+	w, of, cell := t.Workload(), s.Benchmark, t.String()
+	if a.State == bench.Failed || of.Reset != h.Reset {
+		return
+	}
+	seconds := a.Ended.Sub(a.Began).Seconds()
+	h.others = append(h.others, seconds-a.Phases["play"])
+	if s.Workloads[w] != h.workloads[w] || !a.Result.Complete && of.Workloads[w].TimeLimit != h.Workloads[w].TimeLimit {
+		return
+	}
+	if h.sweep[cell] != s.ID {
+		h.took[cell], h.sweep[cell] = nil, s.ID
+	}
+	h.took[cell] = append(h.took[cell], seconds)
+}
+
+// Expect returns how long these trials of the benchmark are expected to take.
+func (h *History) Expect(trials []bench.Trial) (d Duration) {
+	if d.Deployment, d.Assumed = mean(h.others), len(h.others) == 0; d.Assumed {
 		d.Deployment = assumedDeployment
 	}
-	_, trials := bench.Plan(b)
 	d.Trials = len(trials)
 	for i, t := range trials {
-		if former := took[t.String()]; len(former) > 0 {
+		if former := h.took[t.String()]; len(former) > 0 {
 			d.Measured++
 			d.Seconds += mean(former)
 			continue
 		}
-		limit, list := b.Workloads[t.Workload()].TimeLimit, jobs[t.Workload()]
+		limit, list := h.Workloads[t.Workload()].TimeLimit, h.jobs[t.Workload()]
 		if len(list) > 0 { // otherwise, a program decides the jobs
 			limit = min(limit, workload.Length(list))
 		}
 		d.Seconds += limit
 		if d.Assumed {
-			d.Seconds += b.Pause
+			d.Seconds += h.Pause
 		}
-		if !d.Assumed || b.Reset == bench.Fresh || i == 0 || trials[i-1].Configuration != t.Configuration {
+		if !d.Assumed || h.Reset == bench.Fresh || i == 0 || trials[i-1].Configuration != t.Configuration {
 			d.Seconds += d.Deployment
 		}
 	}
-	return d, nil
+	return d
+}
+
+// Left returns the duration as text for the trials of a sweep that are left.
+func (d Duration) Left() string {
+	return fmt.Sprintf("about %v left", time.Duration(d.Seconds*float64(time.Second)).Round(10*time.Second))
 }
 
 // String returns the duration as text, with its basis.

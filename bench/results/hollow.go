@@ -21,38 +21,40 @@ func isHollow(s bench.Sweep, levels map[string]string) bool {
 }
 
 // splitHollow returns the results of the cells whose nodes are machines, and then the results of the cells with hollow nodes, so that no
-// table, no drawing and no claim compares both kinds of cells. If all cells are of one kind, it returns one part. Each part has its claims.
-// baselines has the samples of the sweeps that claims name as baselines, by id.
-func splitHollow(s bench.Sweep, in page.Input, baselines map[string][]stats.Sample) []page.Input {
-	parts := []page.Input{in, in} // the results with machines, and the results with hollow nodes
-	for i := range parts {
+// table, no drawing and no claim compares both kinds of cells. If all cells are of one kind, it returns one part. Each part has its claims
+// and notes. all are the attempts of the sweep, and counted those of in.Trials. baselines has the samples of the sweeps that claims
+// name as baselines, by id.
+func splitHollow(in page.Input, all map[int][]bench.Attempt, counted []bench.Attempt, baselines map[string][]stats.Sample) (parts []page.Input) {
+	s, cells := in.Sweep, map[int]map[string]string{}
+	for _, t := range s.Trials {
+		cells[t.Number] = t.Cell
+	}
+	for i, name := range []string{"machines", "hollow nodes"} {
 		of := func(cell map[string]string) bool { return isHollow(s, cell) == (i == 1) }
-		parts[i].Cells = keep(in.Cells, of)
-		parts[i].Trials = keep(in.Trials, func(t page.Trial) bool { return of(t.Cell) })
-		parts[i].Limits = keep(in.Limits, func(l page.Limit) bool { return of(l.Cell) })
-		parts[i].Systems = keep(in.Systems, func(d bench.LevelDifference) bool { return of(d.A) && of(d.B) })
-	}
-	if len(parts[0].Cells) == 0 || len(parts[1].Cells) == 0 {
-		parts = []page.Input{in}
-	} else {
-		parts[0].Notes = append(slices.Clone(in.Notes), "The nodes of these cells are machines. Cells with hollow nodes are shown separately: a comparison would be confounded.")
-		parts[1].Notes = append(slices.Clone(in.Notes), "The nodes of these cells are hollow.")
-	}
-	var claims [2][]stats.ClaimResult // by part, in the same order
-	for i := range parts {
-		claims[i] = evaluateClaims(s, parts[i].Trials, baselines)
-		parts[i].Claims = claims[i]
-	}
-	if len(parts) == 2 { // a claim about cells of one part is only in this part
-		for i := range parts {
-			parts[i].Claims = nil
-			for k, c := range claims[i] {
-				if len(c.Parts) > 0 || len(claims[1-i][k].Parts) == 0 && i == 0 {
-					parts[i].Claims = append(parts[i].Claims, c)
-				}
-			}
+		ofTrial := func(t page.Trial) bool { return of(t.Cell) }
+		p := in
+		p.Name, p.Cells, p.Trials, p.Failed = name, keep(in.Cells, of), keep(in.Trials, ofTrial), keep(in.Failed, ofTrial)
+		p.Limits = keep(in.Limits, func(l page.Limit) bool { return of(l.Cell) })
+		p.Systems = keep(in.Systems, func(d bench.LevelDifference) bool { return of(d.A) && of(d.B) })
+		ofPart := keep(counted, func(a bench.Attempt) bool { return of(cells[a.Trial]) })
+		p.Notes = slices.Concat(s.DescribeTuning(all, of), describeLimited(p), listNotes(s, all, ofPart, of))
+		p.Claims = evaluateClaims(s, p.Trials, baselines)
+		if len(p.Cells) > 0 || i == 1 && parts == nil {
+			parts = append(parts, p)
 		}
 	}
+	if len(parts) == 1 {
+		parts[0].Name = ""
+		return parts
+	}
+	parts[0].Notes = append(parts[0].Notes, "The nodes of these cells are machines. Cells with hollow nodes are shown separately: a comparison would be confounded.")
+	parts[1].Notes = append(parts[1].Notes, "The nodes of these cells are hollow.")
+	// A claim about cells of one part is only in this part.
+	isAbout := func(c stats.ClaimResult) bool { return len(c.Parts) > 0 }
+	parts[1].Claims = keep(parts[1].Claims, isAbout)
+	parts[0].Claims = keep(parts[0].Claims, func(c stats.ClaimResult) bool {
+		return isAbout(c) || !slices.ContainsFunc(parts[1].Claims, func(other stats.ClaimResult) bool { return other.Name == c.Name })
+	})
 	return parts
 }
 

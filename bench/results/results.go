@@ -36,7 +36,7 @@ func ReadParts(st *bench.Store) ([]page.Input, error) {
 		in.Trials[i].Times = &times
 	}
 	baselines, err := readBaselines(st)
-	return splitHollow(st.Sweep, in, baselines), err
+	return splitHollow(in, all, counted, baselines), err
 }
 
 // summarise returns the results of a sweep with these attempts, without the trials of the warm-up. It also returns the attempt of each
@@ -44,17 +44,13 @@ func ReadParts(st *bench.Store) ([]page.Input, error) {
 func summarise(s bench.Sweep, all map[int][]bench.Attempt) (in page.Input, counted []bench.Attempt) {
 	in = page.Input{Sweep: s, Cells: s.Benchmark.Cells, Systems: s.CompareLevels(all)}
 	limits := map[string][]page.Limit{} // by the levels of their configuration
-	missing := 0                        // number of trials that have no result
-	measured := 0                       // number of trials that are not part of the warm-up
 	for _, t := range s.Trials {
 		if t.Block == 0 {
 			continue
 		}
-		if measured++; !slices.ContainsFunc(all[t.Number], bench.Attempt.Counts) {
-			missing++
-		}
 		for _, a := range all[t.Number] {
 			if a.State == bench.Failed {
+				in.Failed = append(in.Failed, newTrial(t, a))
 				continue
 			}
 			counted, in.Trials = append(counted, a), append(in.Trials, newTrial(t, a))
@@ -70,17 +66,15 @@ func summarise(s bench.Sweep, all map[int][]bench.Attempt) (in page.Input, count
 		in.Limits = append(in.Limits, limits[key]...)
 	}
 	orderByTime(in.Trials, counted)
-	in.Notes = slices.Concat(s.DescribeTuning(all), describeLimited(in.Trials, counted), listNotes(s, counted, missing, measured))
 	return in, counted
 }
 
-// describeLimited returns a note for each thing that limited a trial, such as places, with the cells of these trials. attempts[i] is the
-// attempt of trials[i].
-func describeLimited(trials []page.Trial, attempts []bench.Attempt) (notes []string) {
+// describeLimited returns a note for each thing that limited a trial, such as places, with the cells of these trials.
+func describeLimited(in page.Input) (notes []string) {
 	cells := map[string][]string{}
-	for i, a := range attempts {
-		for _, name := range a.Limited {
-			cells[name] = append(cells[name], bench.FormatCell(trials[i].Cell))
+	for _, t := range in.Trials {
+		for _, name := range t.Limited {
+			cells[name] = append(cells[name], bench.NameCell(in.Cells, t.Cell))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(cells)) {
@@ -90,10 +84,19 @@ func describeLimited(trials []page.Trial, attempts []bench.Attempt) (notes []str
 	return notes
 }
 
-// listNotes returns what readers of the results must know. counted are the attempts with a result, missing is the number of trials without a
-// result, and measured that of all trials without the warm-up.
-func listNotes(s bench.Sweep, counted []bench.Attempt, missing, measured int) (notes []string) {
+// listNotes returns what readers of the results of those cells for which of returns true must know. all are the attempts of the sweep, and
+// counted those of these cells with a result.
+func listNotes(s bench.Sweep, all map[int][]bench.Attempt, counted []bench.Attempt, of func(map[string]string) bool) (notes []string) {
 	b := s.Benchmark
+	missing, measured := 0, 0 // trials without a result, and all trials, without those of the warm-up
+	for _, t := range s.Trials {
+		if t.Block > 0 && of(t.Cell) {
+			measured++
+			if !slices.ContainsFunc(all[t.Number], bench.Attempt.Counts) {
+				missing++
+			}
+		}
+	}
 	for _, doubt := range []string{bench.EmulatedDoubt, bench.SharedKernelDoubt} {
 		if slices.ContainsFunc(counted, func(a bench.Attempt) bool { return slices.Contains(a.Reasons, doubt) }) {
 			notes = append(notes, strings.ToUpper(doubt[:1])+doubt[1:]+".")
@@ -123,7 +126,7 @@ func listNotes(s bench.Sweep, counted []bench.Attempt, missing, measured int) (n
 func newTrial(t bench.Trial, a bench.Attempt) page.Trial {
 	out := page.Trial{
 		Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics, Incomplete: !a.Result.Complete},
-		Verdict: a.State, Reasons: a.Reasons, Requests: a.Requests, Nodes: a.Result.Nodes, CPUs: a.Result.CPUs,
+		Verdict: a.State, Reasons: a.Reasons, Limited: a.Limited, Requests: a.Requests, Nodes: a.Result.Nodes, CPUs: a.Result.CPUs,
 	}
 	if a.Noise != nil {
 		out.Noise = *a.Noise
@@ -216,12 +219,12 @@ func (r Report) Check() error {
 	var problems []string
 	for _, t := range r.Sweep.Trials {
 		if !slices.ContainsFunc(r.Attempts, func(a bench.Attempt) bool { return a.Trial == t.Number && a.Counts() }) {
-			problems = append(problems, fmt.Sprintf("trial %d (%s)", t.Number, t))
+			problems = append(problems, fmt.Sprintf("trial %d (%s)", t.Number, bench.NameCell(r.Sweep.Benchmark.Cells, t.Cell)))
 		}
 	}
 	if n := len(problems); n > 0 {
 		err := fmt.Errorf("%d of %d trials have no result: %s", n, len(r.Sweep.Trials), strings.Join(problems, ", "))
-		return failure.WithHint(failure.WithKind(failure.Check, err), "nixbench bench show --trials shows why")
+		return failure.WithHint(failure.WithKind(failure.Check, err), "nixbench bench show shows why")
 	}
 	return r.CheckClaims()
 }
@@ -241,8 +244,8 @@ func (r Report) CheckClaims() error {
 }
 
 // DescribeAttempt returns a line about an attempt of a trial.
-func DescribeAttempt(t bench.Trial, at bench.Attempt, trials int) string {
-	text := fmt.Sprintf("trial %d of %d: %s: %s", t.Number, trials, t, at.State)
+func DescribeAttempt(s bench.Sweep, t bench.Trial, at bench.Attempt) string {
+	text := fmt.Sprintf("trial %d of %d: %s: %s", t.Number, len(s.Trials), bench.NameCell(s.Benchmark.Cells, t.Cell), at.State)
 	if at.State != bench.Failed {
 		text += fmt.Sprintf(", %d of %d jobs", at.Result.Finished, at.Result.Jobs)
 		for _, m := range []string{"throughput", "schedule_p50", "makespan"} {

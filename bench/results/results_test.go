@@ -138,8 +138,8 @@ func TestShowJSON(t *testing.T) {
 			t.Errorf("%s is %q, want %q", path, v, want)
 		}
 	}
-	if !strings.HasPrefix(text, "\nThe 99th") || strings.Index(text, "Claims") > strings.Index(text, "Means") {
-		t.Errorf("the claims are not first:\n%s", text)
+	if !strings.HasPrefix(text, "Claims\n") || !strings.Contains(text, "\na reason  all\n") {
+		t.Errorf("the claims are not first, or the trials have no reasons:\n%s", text)
 	}
 	r, err := NewReport(st)
 	if err != nil {
@@ -288,17 +288,14 @@ func TestCalibrationWithinSweep(t *testing.T) {
 
 // A reader learns which cells measure something other than the scheduler.
 func TestDescribeLimited(t *testing.T) {
-	a, b := map[string]string{"scheduler": "a"}, map[string]string{"scheduler": "b"}
-	var trials []page.Trial
-	for _, cell := range []map[string]string{b, a, b, a} {
-		trials = append(trials, page.Trial{Sample: stats.Sample{Cell: cell}})
+	a := map[string]string{"scheduler": "a", "node": "1", "limits": "tuned"}
+	b := map[string]string{"scheduler": "b", "node": "2", "limits": "tuned"}
+	in := page.Input{Cells: []map[string]string{a, b}}
+	for i, limited := range [][]string{{"places"}, {"kwok", "places"}, {"places"}, nil} {
+		in.Trials = append(in.Trials, page.Trial{Sample: stats.Sample{Cell: in.Cells[(i+1)%2]}, Limited: limited})
 	}
-	attempts := []bench.Attempt{{Limited: []string{"places"}}, {Limited: []string{"kwok", "places"}}, {Limited: []string{"places"}}, {}}
-	want := []string{
-		"Limited by kwok in at least one trial: scheduler=a.",
-		"Limited by places in at least one trial: scheduler=a; scheduler=b.",
-	}
-	if got := describeLimited(trials, attempts); !slices.Equal(got, want) {
+	want := []string{"Limited by kwok in at least one trial: a node=1.", "Limited by places in at least one trial: a node=1; b node=2."}
+	if got := describeLimited(in); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
 }

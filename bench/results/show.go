@@ -2,6 +2,7 @@ package results
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/bench"
@@ -39,12 +40,12 @@ func NewReport(st *bench.Store) (Report, error) {
 	for _, t := range st.Sweep.Trials {
 		r.Attempts = append(r.Attempts, all[t.Number]...)
 	}
-	in, _ := summarise(st.Sweep, all)
+	in, counted := summarise(st.Sweep, all)
 	baselines, err := readBaselines(st)
 	if err != nil {
 		return r, err
 	}
-	r.parts = splitHollow(st.Sweep, in, baselines)
+	r.parts = splitHollow(in, all, counted, baselines)
 	for _, p := range r.parts {
 		hollow := len(p.Cells) > 0 && isHollow(st.Sweep, p.Cells[0])
 		r.Results = append(r.Results, Part{hollow, append([]string{}, p.Notes...), page.Summarise(p)})
@@ -54,16 +55,35 @@ func NewReport(st *bench.Store) (Report, error) {
 	return r, nil
 }
 
-// Tables returns the tables of the report: for each part its notes and its tables, and then the comparison of hollow nodes with machines.
+// Tables returns the tables of the report: first the claims, then for each part its notes and its tables, and at the end the comparison of
+// hollow nodes with machines.
 func (r Report) Tables() []page.Table {
-	var out []page.Table
+	var claims, others []page.Table
+	seen := map[string]bool{} // notes: several parts may have the same
 	for _, part := range r.parts {
-		if len(part.Notes) > 0 {
-			out = append(out, page.Table{Note: strings.Join(part.Notes, "\n")})
+		title := func(t page.Table) page.Table {
+			t.Title = strings.Trim(t.Title+": "+part.Name, ": ")
+			return t
 		}
-		out = append(out, page.SummaryTables(part)...)
+		tables := page.SummaryTables(part)
+		if len(part.Claims) > 0 {
+			claims, tables = append(claims, title(tables[0])), tables[1:]
+		}
+		var notes []string
+		for _, n := range part.Notes {
+			if !seen[n] {
+				notes = append(notes, n)
+			}
+			seen[n] = true
+		}
+		if len(notes) > 0 {
+			others = append(others, title(page.Table{Title: "Notes", Note: strings.Join(notes, "\n")}))
+		}
+		for _, t := range tables {
+			others = append(others, title(t))
+		}
 	}
-	return append(out, calibrationTables(r.Calibration)...)
+	return slices.Concat(claims, others, calibrationTables(r.Calibration))
 }
 
 // TrialTables returns a table with a row for each attempt, and a table of the attempts' requests if requests were counted.
@@ -84,8 +104,17 @@ func (r Report) attemptTable() page.Table {
 	}
 	for _, at := range r.Attempts {
 		trial := trials[at.Trial]
-		t.Rows = append(t.Rows, []string{fmt.Sprint(trial.Number), fmt.Sprint(trial.Block), trial.String(), at.State, metricText(at, "throughput"),
-			metricText(at, "schedule_p50"), metricText(at, "schedule_p90"), makespanText(at), metricText(at, "clock_error"), strings.Join(at.Reasons, "; ")})
+		row := []string{fmt.Sprint(trial.Number), fmt.Sprint(trial.Block), bench.NameCell(r.Sweep.Benchmark.Cells, trial.Cell), at.State}
+		for _, metric := range []string{"throughput", "schedule_p50", "schedule_p90", "makespan", "clock_error"} {
+			text := "-"
+			if v, ok := at.Result.Metrics[metric]; ok {
+				text = fmt.Sprintf("%.4g", v)
+			} else if metric == "makespan" && at.Counts() && !at.Result.Complete {
+				text = "did not finish"
+			}
+			row = append(row, text)
+		}
+		t.Rows = append(t.Rows, append(row, strings.Join(at.Reasons, "; ")))
 	}
 	return t
 }
@@ -99,20 +128,4 @@ func (r Report) requestTable() page.Table {
 		}
 	}
 	return t
-}
-
-// makespanText returns the makespan of an attempt, or a text that says that not all jobs finished.
-func makespanText(at bench.Attempt) string {
-	if at.Counts() && !at.Result.Complete {
-		return "did not finish"
-	}
-	return metricText(at, "makespan")
-}
-
-// metricText returns the value of a metric of an attempt, or "-" if the attempt has not measured the metric.
-func metricText(at bench.Attempt, name string) string {
-	if v, ok := at.Result.Metrics[name]; ok {
-		return fmt.Sprintf("%.4g", v)
-	}
-	return "-"
 }

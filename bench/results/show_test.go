@@ -14,7 +14,7 @@ func TestAttemptTexts(t *testing.T) {
 		"did not finish": {State: bench.Suspect},
 		"-":              {State: bench.Failed},
 	} {
-		if got := makespanText(attempt); got != want {
+		if got := (Report{Attempts: []bench.Attempt{attempt}}).attemptTable().Rows[0][7]; got != want {
 			t.Errorf("%s: %q, want %q", attempt.State, got, want)
 		}
 	}

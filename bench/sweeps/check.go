@@ -36,7 +36,7 @@ func (s *Sweeps) Check(ctx context.Context, b *Subject) (results.Check, error) {
 	}
 	check, err := results.NewCheck(st)
 	if err == nil {
-		check.Duration, err = results.ExpectDuration(b.Benchmark, b.Described, b.Jobs, []*bench.Store{st})
+		check.Duration, err = expect(b, []*bench.Store{st})
 	}
 	return check, errors.Join(err, os.RemoveAll(st.Folder))
 }
@@ -47,5 +47,15 @@ func (s *Sweeps) Expect(ctx context.Context, b *Subject) (results.Duration, erro
 	if err != nil {
 		return results.Duration{}, err
 	}
-	return results.ExpectDuration(b.Benchmark, b.Described, b.Jobs, former)
+	return expect(b, former)
+}
+
+// expect returns how long a sweep of a benchmark is expected to take, from the trials of former sweeps.
+func expect(b *Subject, former []*bench.Store) (results.Duration, error) {
+	h, err := results.NewHistory(b.Benchmark, b.Described, b.Jobs, former)
+	if err != nil {
+		return results.Duration{}, err
+	}
+	_, trials := bench.Plan(b.Benchmark)
+	return h.Expect(trials), nil
 }

@@ -281,7 +281,7 @@ func (c *cluster) describe(ctx context.Context, s *deploy.Session, configuration
 			out.Hollow += role.Hollow
 		}
 		of := engine.Cluster{Name: s.Hive.ClusterName(), Members: members, Run: s.Fleet.Run}
-		client, err := c.findClient(s.Hive, kindOf(kind))
+		client, err := c.findClient(s.Hive, engine.KindsOf(s.Hive, deploy.EngineKinds())[0]) // there is one: see check
 		if err != nil {
 			return nil, err
 		}
@@ -300,16 +300,6 @@ func (c *cluster) describe(ctx context.Context, s *deploy.Session, configuration
 	}
 	out.Doubts, out.Processes, out.States, out.Close = doubts(s.Hive, recorded, emulated), processes, observer.States, observer.Close
 	return out, nil
-}
-
-// kindOf returns the kind of engine (a scheduler, such as slurm) with this name.
-func kindOf(name string) engine.Kind {
-	for _, k := range deploy.EngineKinds() {
-		if k.Name == name {
-			return k
-		}
-	}
-	return engine.Kind{}
 }
 
 // commandLine returns the command line with which the program of a workload runs nixbench on the cluster of a configuration, without a

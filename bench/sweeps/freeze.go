@@ -116,7 +116,7 @@ func (s *Sweeps) build(ctx context.Context, folder string, sweep *bench.Sweep, u
 	}
 	for i := range sweep.Configurations {
 		c := &sweep.Configurations[i]
-		wait := s.Request.Send.Wait(event.Event{Phase: event.Build, Text: fmt.Sprintf("configuration %d of %d: %s", i+1, len(sweep.Configurations), bench.FormatCell(c.Levels))})
+		wait := s.Request.Send.Wait(event.Event{Phase: event.Build, Text: fmt.Sprintf("configuration %d of %d: %s", i+1, len(sweep.Configurations), bench.NameCell(sweep.Benchmark.Cells, c.Levels))})
 		err = cluster.freeze(ctx, c, log)
 		wait.End()
 		if err != nil && len(c.Levels) > 0 {

@@ -3,6 +3,7 @@ package sweeps
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -259,5 +260,52 @@ func TestNixpkgs(t *testing.T) {
 	}
 	if store, err = freeze("<nixpkgs>", true); err != nil || !store.Sweep.Nixpkgs.Unpinned {
 		t.Errorf("%v, %+v", err, store)
+	}
+}
+
+// The message of a repetition that was interrupted names the commands that continue it and remove its machines, and the same archive continues
+// it. Each trial tells how much time is left.
+func TestReplayContinues(t *testing.T) {
+	h := fake.New()
+	s := newSweeps(t, h)
+	s.Apply = stages.Options{Parallel: 1, BootTimeout: time.Second}
+	s.Apply.Goal = node.Switch
+	folder := t.TempDir()
+	archive, repetition := filepath.Join(folder, "sweep.tar.gz"), filepath.Join(folder, "a repetition")
+	f, err := os.Create(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(freezeNow(t, s).WriteArchive(f, nil), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s.Request.Args = []string{"bench", "replay", archive, "--dir", repetition}
+	replay := func(until string) string {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var notes []string
+		s.Request.Send = func(e event.Event) {
+			if e.Kind == event.Message {
+				notes = append(notes, e.Text)
+			}
+			if strings.HasPrefix(e.Text, until) {
+				cancel()
+			}
+		}
+		if _, err := s.Replay(ctx, archive, repetition); !errors.Is(err, context.Canceled) {
+			t.Fatalf("%v; %q", err, notes)
+		}
+		return strings.Join(notes, "\n")
+	}
+	notes := replay("expected duration: ")
+	again := fmt.Sprintf("the machines of the sweep remain; nixbench bench replay %s --dir '%s' continues it, and nixbench bench destroy '%[2]s' removes them", archive, repetition)
+	if !strings.HasSuffix(notes, again) || !strings.Contains(notes, "store paths identical") {
+		t.Errorf("%s\nwant %s", notes, again)
+	}
+	if notes := replay("trial 1 of 12: "); strings.Contains(notes, "store paths identical") || !regexp.MustCompile(`(?m)^trial 1 of 12: size=(large|small): failed: deploy: .*; about 13m0s left$`).MatchString(notes) {
+		t.Errorf("the repetition was not continued:\n%s", notes)
+	}
+	if err := s.Destroy(t.Context(), repetition); err != nil || len(h.Objects()) > 0 {
+		t.Errorf("%v, machines %q", err, h.Objects())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/noise"
@@ -31,7 +32,7 @@ func loadReference(ctx context.Context, store *bench.Store) (c noise.Canary, err
 // newObserver returns an observer of this computer. The observer compares the noise of each trial with the reference of the sweep.
 func newObserver(store *bench.Store, reference noise.Canary) bench.Observer {
 	return func(ctx context.Context, t bench.Trial, r *bench.Running) func() (noise.Verdict, *noise.Report) {
-		m, err := noise.Start(ctx, noise.Options{Source: noise.Source{Machines: findMachineProcesses("/proc", r.Processes)}, Reference: reference, States: r.States})
+		m, err := noise.Start(ctx, noise.Options{Source: noise.Source{Machines: findMachineProcesses("/proc", r.Processes)}, Reference: reference, Interval: time.Second, States: r.States})
 		if err != nil {
 			return func() (noise.Verdict, *noise.Report) {
 				return noise.Verdict{State: noise.Suspect, Reasons: []string{"this machine was not observed: " + err.Error()}}, nil

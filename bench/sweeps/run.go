@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
+	"al.essio.dev/pkg/shellescape"
+
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/results"
+	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -44,11 +48,7 @@ func (s *Sweeps) Run(ctx context.Context, b *Subject) (*bench.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := ""
-	if store != nil {
-		id = store.Sweep.ID
-	}
-	if err := s.removeMachines(ctx, folder, id); err != nil {
+	if err := s.removeMachines(ctx, folder, store); err != nil {
 		return nil, err
 	}
 	if store == nil {
@@ -59,15 +59,14 @@ func (s *Sweeps) Run(ctx context.Context, b *Subject) (*bench.Store, error) {
 	return store, s.execute(ctx, store)
 }
 
-// removeMachines removes the machines of all sweeps in a folder, except those of the sweep with the id except. except may be
-// empty. The machines of other sweeps must be removed because machines of several sweeps would have the same names.
-func (s *Sweeps) removeMachines(ctx context.Context, folder, except string) error {
+// removeMachines removes the machines of all sweeps in a folder, except those of the sweep except, which may be nil. The machines of other sweeps must be removed because machines of several sweeps would have the same names.
+func (s *Sweeps) removeMachines(ctx context.Context, folder string, except *bench.Store) error {
 	all, err := bench.List(folder)
 	if err != nil {
 		return err
 	}
 	for _, st := range all {
-		if st.Sweep.ID == except {
+		if except != nil && st.Sweep.ID == except.Sweep.ID {
 			continue
 		}
 		c := s.newCluster(st.Folder, st.Sweep)
@@ -133,42 +132,42 @@ func (s *Sweeps) execute(ctx context.Context, store *bench.Store) error {
 	sweep, send := store.Sweep, s.Request.Send
 	cluster := s.newCluster(store.Folder, sweep)
 	var wait *event.Wait
-	endWait := func() {
-		if wait != nil {
-			wait.End()
-			wait = nil
-		}
-	}
-	defer endWait()
+	defer func() { wait.End() }()
 	reference, err := loadReference(ctx, store)
 	if err != nil {
 		return err
 	}
-	began, ended := time.Now(), 0
+	history, err := readHistory(store)
+	if err != nil {
+		return err
+	}
+	expectLeft := func() results.Duration {
+		all, _ := store.AllAttempts() // the runner reports an error
+		return history.Expect(slices.DeleteFunc(slices.Clone(sweep.Trials), func(t bench.Trial) bool { return sweep.IsDone(all[t.Number]) }))
+	}
+	began, left := time.Now(), expectLeft()
 	r := &bench.Runner{
 		Store: store, Cluster: cluster, Observe: newObserver(store, reference),
 		Step: func(t bench.Trial, what string) {
-			endWait()
-			wait = send.Wait(event.Event{Phase: event.Check, Text: fmt.Sprintf("trial %d of %d, %s: %s", t.Number, len(sweep.Trials), what, t)})
+			wait.End()
+			text := fmt.Sprintf("trial %d of %d (%s), %s: %s", t.Number, len(sweep.Trials), left.Left(), what, bench.NameCell(sweep.Benchmark.Cells, t.Cell))
+			wait = send.Wait(event.Event{Phase: event.Check, Text: text})
 		},
 		End: func(t bench.Trial, at bench.Attempt) {
-			endWait()
-			ended++
-			left := time.Duration(float64(len(sweep.Trials)-t.Number) * float64(time.Since(began)) / float64(ended))
-			send.Note("%s; about %v left", results.DescribeAttempt(t, at, len(sweep.Trials)), left.Round(time.Minute))
+			wait.End()
+			history.Add(sweep, t, at)
+			left = expectLeft()
+			send.Note("%s; %s", results.DescribeAttempt(sweep, t, at), left.Left())
 		},
 	}
-	again := "continues it"
-	if isOfCheck(sweep) {
-		again = "begins again"
-	} else {
+	if !isOfCheck(sweep) {
 		send.Note("sweep %s: %d trials; results are in %s", sweep.ID, len(sweep.Trials), store.Folder)
 	}
-	runErr := r.Run(ctx)
-	endWait()
-	if runErr != nil {
-		send.Note("the machines of the sweep remain; the same command %s, and nixbench bench destroy removes them", again)
-		return runErr
+	send.Note("%s", left)
+	if err := r.Run(ctx); err != nil {
+		wait.End()
+		send.Note("the machines of the sweep remain; %s", s.describeNext(store))
+		return err
 	}
 	if err := cluster.Remove(ctx, io.Discard); err != nil {
 		return fmt.Errorf("remove the machines of the sweep: %w", err)
@@ -178,4 +177,33 @@ func (s *Sweeps) execute(ctx context.Context, store *bench.Store) error {
 		send.Note("%s", results.DescribeProgress(p, time.Since(began)))
 	}
 	return err
+}
+
+// readHistory reads how long the trials of a sweep, and of earlier sweeps in the same folder, took.
+func readHistory(store *bench.Store) (*results.History, error) {
+	former := []*bench.Store{store}
+	jobs := map[string][]workload.Job{}
+	var err error
+	if store.Sweep.RepeatOf == "" { // the sweep of an archive is in a folder of the user
+		if former, err = bench.List(filepath.Dir(store.Folder)); err != nil {
+			return nil, err
+		}
+	}
+	for name := range store.Sweep.Workloads {
+		if jobs[name], err = store.ReadWorkload(name); err != nil {
+			return nil, err
+		}
+	}
+	return results.NewHistory(store.Sweep.Benchmark, store.Sweep.Workloads, jobs, former)
+}
+
+// describeNext returns which commands continue a sweep that was interrupted, and remove its machines.
+func (s *Sweeps) describeNext(store *bench.Store) string {
+	args := slices.DeleteFunc(slices.Clone(s.Request.Args), func(arg string) bool { return arg == "--new" })
+	again, destroy := "nixbench "+shellescape.QuoteCommand(args), "nixbench bench destroy"
+	if store.Sweep.RepeatOf != "" {
+		destroy += " " + shellescape.Quote(store.Folder)
+	}
+	verb := map[bool]string{false: "continues it", true: "begins again"}[isOfCheck(store.Sweep)]
+	return fmt.Sprintf("%s %s, and %s removes them", again, verb, destroy)
 }

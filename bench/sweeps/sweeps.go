@@ -101,5 +101,5 @@ func (s *Sweeps) Destroy(ctx context.Context, folder string) error {
 		return err
 	}
 	defer lock.Unlock()
-	return s.removeMachines(ctx, folderOf(session.Dir), "")
+	return s.removeMachines(ctx, folderOf(session.Dir), nil)
 }

@@ -33,12 +33,7 @@ func ListTimes(jobs []workload.Job, began time.Time, events []player.Event) Time
 		d.wait = nil
 	}
 	out := Times{Jobs: len(jobs), Wait: d.wait, Schedule: d.schedule}
-	ends := map[string]float64{}
-	for i, j := range jobs {
-		if end := known[i].end(); end < never {
-			ends[j.ID] = end
-		}
-	}
+	ends := listEnds(jobs, known)
 	for i, j := range jobs {
 		span := Span{Job: j.ID, Submit: intendedSubmission(j, ends), Start: known[i].begin(), End: known[i].end(), CPUs: j.Tasks * max(j.CPUs, 1)}
 		if span.Start == never {
@@ -54,6 +49,17 @@ func ListTimes(jobs []workload.Job, began time.Time, events []player.Event) Time
 		slices.Sort(*list)
 	}
 	return out
+}
+
+// listEnds returns when each job has ended, by its id.
+func listEnds(jobs []workload.Job, known []history) map[string]float64 {
+	ends := map[string]float64{}
+	for i, j := range jobs {
+		if end := known[i].end(); end < never {
+			ends[j.ID] = end
+		}
+	}
+	return ends
 }
 
 // intendedSubmission returns the time at which a job is to be submitted: the time in the workload, or the think time after the end of the

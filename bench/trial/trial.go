@@ -158,12 +158,7 @@ type durations struct {
 
 // listDurations computes the durations of jobs. known contains the history of each job, in the same order.
 func listDurations(jobs []workload.Job, known []history) (d durations) {
-	ends := map[string]float64{} // when each job has ended
-	for i, j := range jobs {
-		if end := known[i].end(); end < never {
-			ends[j.ID] = end
-		}
-	}
+	ends := listEnds(jobs, known)
 	for i, j := range jobs {
 		h := known[i]
 		intended := intendedSubmission(j, ends)

@@ -55,7 +55,8 @@ func newSweeps(a *app) (*sweeps.Sweeps, error) {
 		Request: r, Sets: a.sets, Apply: options, Schedulers: schedulers,
 		Log: func(w io.Writer) (event.Sink, func()) {
 			v := ui.New(ui.Options{Out: w, Err: w, Verbose: true, Color: "never"})
-			return v.Event, func() { _ = v.Close() }
+			follow, end := a.view.Follow()
+			return func(e event.Event) { v.Event(e); follow(e) }, func() { _ = v.Close(); end() }
 		},
 	}
 	return s, err
@@ -140,13 +141,16 @@ func showBenchPlan(a *app, s *sweeps.Subject, design results.Design, duration re
 		if t.Block == 0 {
 			block = "warm-up"
 		}
-		order = append(order, ui.Row{fmt.Sprint(t.Number), block, t.String()})
+		order = append(order, ui.Row{fmt.Sprint(t.Number), block, bench.NameCell(s.Cells, t.Cell)})
 	}
 	a.view.Result(map[string]any{"name": s.Name, "configurations": configurations, "workloads": s.Described, "trials": trials, "design": design, "duration": duration}, func(w io.Writer) {
 		fmt.Fprintf(w, "benchmark %s: %s in %s, %s, %s, seed %d, order %s, reset %s\n\n", s.Name, fleet.Count(len(s.Cells), "cell"),
 			fleet.Count(len(configurations), "configuration"), fleet.Count(s.Repetitions, "block"), fleet.Count(len(trials), "trial"), s.Seed, s.Order, s.Reset)
 		ui.Table(w, rows)
 		fmt.Fprintln(w)
+		if same := bench.FormatCell(bench.CommonLevels(s.Cells)); same != "" {
+			fmt.Fprintf(w, "in all cells: %s\n\n", same)
+		}
 		ui.Table(w, order)
 		fmt.Fprintf(w, "\n%s\n%s\n", duration, design)
 		if s.Order == bench.Cheap {

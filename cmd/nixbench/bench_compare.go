@@ -89,11 +89,12 @@ Formats:
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) (err error) {
-		if closure && format != "archive" {
-			return failure.NewUsage("bench export: --with-closure requires --format archive")
+		isPublished := published != (export.Publication{})
+		if (closure || isPublished) && format != "archive" {
+			return failure.NewUsage("bench export: --author, --license and --with-closure require --format archive")
 		}
-		if err := checkPublication(published, format); err != nil {
-			return err
+		if err := published.Check(); isPublished && err != nil {
+			return failure.NewUsage("bench export: %w", err)
 		}
 		st, err := findSweep(a, args...)
 		if err != nil {
@@ -114,20 +115,6 @@ Formats:
 	addChoice(f, &format, "format", []string{"csv", "svg", "archive"}, "`FORMAT`: csv, svg or archive")
 	f.StringVarP(&out, "output", "o", "", "write to `FILE` (default: -, stdout); with --format svg: to this folder")
 	return cmd
-}
-
-// checkPublication returns an error if the author and the license are not complete, or not used in this format.
-func checkPublication(p export.Publication, format string) error {
-	if p == (export.Publication{}) {
-		return nil
-	}
-	if format != "archive" {
-		return failure.NewUsage("bench export: --author and --license require --format archive")
-	}
-	if err := p.Check(); err != nil {
-		return failure.NewUsage("bench export: %w", err)
-	}
-	return nil
 }
 
 // exportSweep writes the results of a sweep in a format to the file out, or to stdout if out is empty or "-".

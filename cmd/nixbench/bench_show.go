@@ -70,9 +70,9 @@ func benchShowCommand(a *app) *cobra.Command {
 		Use:   "show [SWEEP]",
 		Short: "Show the results of a sweep, or write them as an HTML page",
 		Long: `Show the results of a sweep: the claims, the mean of each metric for each cell,
-the ratios between levels, the noise, and what limits the scheduler. With
---html, write them as one HTML page. The exit code is 9 if a claim does not
-hold.
+the ratios between levels, the noise, what limits the scheduler, and why trials
+are not valid. With --html, write them as one HTML page. The exit code is 9 if a
+claim does not hold.
 
 SWEEP is the beginning of a sweep's id, "last" (the default), or the folder of a
 sweep.`,
@@ -146,7 +146,9 @@ func showReport(a *app, report results.Report, tables []page.Table) {
 // printTable writes a table after its title and its note.
 func printTable(w io.Writer, t page.Table) {
 	if title := strings.Trim(t.Title+"\n\n"+t.Note, "\n"); title != "" {
-		fmt.Fprintf(w, "%s\n", title)
+		for _, line := range strings.Split(title, "\n") {
+			ui.WriteText(w, line, "  ")
+		}
 	}
 	if len(t.Rows) == 0 {
 		return

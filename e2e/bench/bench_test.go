@@ -292,7 +292,7 @@ hive // {
 	out := c.Run("bench", "run", "--unpinned")
 	s := c.show()
 	c.checkAttempts(s, 2, 12)
-	if !strings.Contains(out, "scheduler=kubernetes") || !strings.Contains(out, "scheduler=slurm") {
+	if !strings.Contains(out, ": kubernetes: ") || !strings.Contains(out, ": slurm: ") {
 		t.Error("the result does not name both schedulers")
 	}
 	var epilogs []string

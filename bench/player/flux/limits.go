@@ -16,10 +16,6 @@ import (
 const limitsScript = `flux module list && echo && flux config get && echo && { flux modprobe show sched 2> /dev/null || :; }
 `
 
-// queueDepth is the number of jobs that Flux's schedulers in Python consider at once, unless the argument queue-depth sets
-// another number.
-const queueDepth = "8 (default)"
-
 // settingsTables are the tables of Flux's configuration that can limit the rate of jobs, or make Flux refuse jobs.
 var settingsTables = []string{"ingest", "job-manager", "policy", "queues", "sched-fluxion-qmanager", "sched-fluxion-resource"}
 
@@ -87,7 +83,7 @@ func findQueueDepth(scheduler, module string) string {
 			}
 		}
 	}
-	return queueDepth
+	return "8 (default)" // the number of jobs that the schedulers in Python consider at once
 }
 
 // flatten returns a limit for each setting in a table of the configuration. The name of a limit is the setting's name after

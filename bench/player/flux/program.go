@@ -120,17 +120,14 @@ type line struct {
 
 // readLines returns the lines of program.py's output after the first offset bytes, and the new offset.
 func (p *Player) readLines(ctx context.Context, offset int) ([]line, int, error) {
-	texts, next, err := p.program.ReadLines(ctx, offset)
+	lines, next, err := player.ReadLines(ctx, p.program, offset, func(text []byte) (l line, err error) {
+		if err = json.Unmarshal(text, &l); err != nil {
+			err = fmt.Errorf("unexpected line %.100q: %w", text, err)
+		}
+		return l, err
+	})
 	if err != nil {
 		return nil, offset, fmt.Errorf("flux: read the events: %w", err)
-	}
-	var lines []line
-	for _, text := range texts {
-		var l line
-		if err := json.Unmarshal(text, &l); err != nil {
-			return nil, offset, fmt.Errorf("flux: read the events: unexpected line %.100q: %w", text, err)
-		}
-		lines = append(lines, l)
 	}
 	return lines, next, nil
 }

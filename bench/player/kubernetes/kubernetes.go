@@ -70,46 +70,36 @@ func New(c engine.Cluster, client string, o Options) player.Player {
 const adminFile = "/etc/kubernetes/admin.conf"
 
 // admin returns the command line of kubectl, with the arguments args, for the API server of the control plane on which it runs.
-func (p *Player) admin(args ...string) ([]string, error) {
+func (p *Player) admin(args ...string) []string {
 	settings := struct {
 		Port int `json:"port"`
 	}{6443}
 	for _, m := range p.Cluster.Members {
 		if m.Role == kubernetesengine.ControlPlane && len(m.Settings) > 0 {
-			if err := json.Unmarshal(m.Settings, &settings); err != nil {
-				return nil, fmt.Errorf("%s: deployment.engine.settings: %w", m.Node, err)
-			}
+			_ = json.Unmarshal(m.Settings, &settings) // cannot fail: Nix has written them
 			break
 		}
 	}
 	return append([]string{"kubectl", "--kubeconfig", adminFile, fmt.Sprintf("--server=https://127.0.0.1:%d", settings.Port),
-		"--tls-server-name=kubernetes"}, args...), nil
+		"--tls-server-name=kubernetes"}, args...)
 }
 
 // runAdmin runs kubectl on the first control plane.
 func (p *Player) runAdmin(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
-	argv, err := p.admin(args...)
-	if err != nil {
-		return nil, err
-	}
-	return p.RunLong(ctx, p.Place().Scheduler, bytes.NewReader(stdin), argv...)
+	return p.RunLong(ctx, p.Place().Scheduler, bytes.NewReader(stdin), p.admin(args...)...)
 }
 
 // kubectl returns the command line of kubectl, with the arguments args, on the node that submits jobs.
-func (p *Player) kubectl(args ...string) ([]string, error) {
+func (p *Player) kubectl(args ...string) []string {
 	if p.Client == "" {
 		return p.admin(args...)
 	}
-	return append([]string{"kubectl", "--kubeconfig", accessFile}, args...), nil
+	return append([]string{"kubectl", "--kubeconfig", accessFile}, args...)
 }
 
 // runKubectl runs kubectl on the node that submits jobs.
 func (p *Player) runKubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
-	argv, err := p.kubectl(args...)
-	if err != nil {
-		return nil, err
-	}
-	return p.RunLong(ctx, p.Place().Commands, bytes.NewReader(stdin), argv...)
+	return p.RunLong(ctx, p.Place().Commands, bytes.NewReader(stdin), p.kubectl(args...)...)
 }
 
 // Clean implements [player.Player]. It removes the watch, the kubeconfig on a client, and the namespace, which contains all

@@ -155,12 +155,6 @@ func spread(j workload.Job) object {
 
 // check returns an error if the player cannot run one of the jobs, such as a job that names a queue.
 func (o objects) check(jobs []workload.Job) error {
-	if o.Image == "" {
-		return fmt.Errorf("kubernetes: the pods need an image")
-	}
-	if o.Gangs != "" && o.Gangs != Coscheduling && o.Gangs != Volcano {
-		return fmt.Errorf("kubernetes: gangs are %s or %s, and not %s", Coscheduling, Volcano, o.Gangs)
-	}
 	for _, j := range jobs {
 		if j.Queue != "" {
 			return fmt.Errorf("kubernetes: job %s names the queue %s, and the scheduler has no queues", j.ID, j.Queue)

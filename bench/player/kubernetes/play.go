@@ -182,9 +182,6 @@ func (p *Player) create(ctx context.Context, jobs []workload.Job) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	argv, err := p.kubectl("create", "--validate=false", "--output=name", "--filename=-")
-	if err != nil {
-		return nil, err
-	}
+	argv := p.kubectl("create", "--validate=false", "--output=name", "--filename=-")
 	return p.RunLong(ctx, p.Place().Commands, bytes.NewReader(list), append([]string{"sh", "-c", createProgram, "sh"}, argv...)...)
 }

@@ -28,11 +28,7 @@ func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
 	defer cancel()
 	var all []player.Request
 	for _, node := range p.Cluster.NodesOf(kubernetesengine.ControlPlane) {
-		argv, err := p.admin("get", "--raw", "/metrics")
-		if err != nil {
-			return nil, err
-		}
-		out, err := p.RunLong(ctx, node, nil, argv...)
+		out, err := p.RunLong(ctx, node, nil, p.admin("get", "--raw", "/metrics")...)
 		if err != nil {
 			return nil, fmt.Errorf("kubernetes: read the number of requests on %s: %w", node, err)
 		}

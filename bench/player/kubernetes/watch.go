@@ -58,12 +58,9 @@ systemd-run --quiet --collect --unit=` + watchUnit.Name + ` --setenv=PATH bash `
 }
 
 // start starts the watch on the node that submits jobs. kubectl returns the command line of kubectl with arguments.
-func (w *watch) start(ctx context.Context, kubectl func(args ...string) ([]string, error)) error {
-	argv, err := kubectl("get", "pods", "--namespace="+namespace, "--selector="+benchLabel+"=1", "--watch", "--output-watch-events",
+func (w *watch) start(ctx context.Context, kubectl func(args ...string) []string) error {
+	argv := kubectl("get", "pods", "--namespace="+namespace, "--selector="+benchLabel+"=1", "--watch", "--output-watch-events",
 		"--output=jsonpath="+watchFields)
-	if err != nil {
-		return err
-	}
 	if _, err := w.RunScript(ctx, startScript(argv)); err != nil {
 		return fmt.Errorf("kubernetes: start the watch: %w", err)
 	}
@@ -106,17 +103,9 @@ func (w *watch) wait(ctx context.Context, offset int) {
 
 // read returns the lines of the watch after the first offset bytes, and the new offset.
 func (w *watch) read(ctx context.Context, offset int) ([]change, int, error) {
-	lines, next, err := w.ReadLines(ctx, offset)
+	changes, next, err := player.ReadLines(ctx, w.Unit, offset, func(line []byte) (change, error) { return parseChange(string(line)) })
 	if err != nil {
 		return nil, offset, fmt.Errorf("kubernetes: read the watch: %w", err)
-	}
-	var changes []change
-	for _, line := range lines {
-		c, err := parseChange(string(line))
-		if err != nil {
-			return nil, offset, fmt.Errorf("kubernetes: read the watch: %w", err)
-		}
-		changes = append(changes, c)
 	}
 	return changes, next, nil
 }

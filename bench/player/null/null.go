@@ -5,7 +5,6 @@ package null
 import (
 	"context"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/nixbench/nixbench/bench/player"
@@ -14,7 +13,6 @@ import (
 
 // Options are the properties of the scheduler.
 type Options struct {
-	Rate   float64       // maximum number of jobs that are placed per second; 0: no maximum
 	Launch time.Duration // from the placement of a job to its first instruction
 }
 
@@ -24,13 +22,7 @@ func New(o Options) player.Player { return null{o} }
 type null struct{ o Options }
 
 // Limits implements [player.Player].
-func (n null) Limits(context.Context) ([]player.Limit, error) {
-	if n.o.Rate == 0 {
-		return nil, nil
-	}
-	value := strconv.FormatFloat(n.o.Rate, 'g', -1, 64)
-	return []player.Limit{{Name: "null: rate", Value: value, Rate: n.o.Rate, Kind: player.Bound}}, nil
-}
+func (n null) Limits(context.Context) ([]player.Limit, error) { return nil, nil }
 
 // Clean implements [player.Player]. It has nothing to remove, because jobs exist only while Play runs.
 func (n null) Clean(context.Context) error { return nil }
@@ -57,7 +49,6 @@ func (n null) Play(ctx context.Context, jobs []workload.Job, begin func() time.T
 	}
 	queue := player.NewQueue(jobs, begin(), func(workload.Job) bool { return true })
 	var running []placed
-	var slot time.Time // the earliest time at which the next job may be placed, by Options.Rate
 	next := time.Now()
 	for ended := 0; ended < len(jobs); {
 		select {
@@ -68,14 +59,7 @@ func (n null) Play(ctx context.Context, jobs []workload.Job, begin func() time.T
 		now := time.Now()
 		due := queue.Due(now)
 		for _, j := range due {
-			at := now
-			if n.o.Rate > 0 {
-				if slot.After(now) {
-					at = slot
-				}
-				slot = at.Add(time.Duration(float64(time.Second) / n.o.Rate))
-			}
-			running = append(running, place(j, now, at, n.o.Launch, send))
+			running = append(running, place(j, now, n.o.Launch, send))
 		}
 		queue.Remove(len(due))
 		for _, p := range running {
@@ -96,13 +80,12 @@ func (n null) Play(ctx context.Context, jobs []workload.Job, begin func() time.T
 	return nil
 }
 
-// place sends the events of a job that is submitted now, and placed at another time.
-func place(j workload.Job, now, at time.Time, launch time.Duration, send func(player.Event)) placed {
-	for _, e := range []player.Event{{Time: now, Kind: player.Submit}, {Time: now, Kind: player.Created}, {Time: at, Kind: player.Bound}, {Time: at, Kind: player.Launched}} {
-		e.Job = j.ID
-		send(e)
+// place sends the events of a job that is submitted and placed now.
+func place(j workload.Job, now time.Time, launch time.Duration, send func(player.Event)) placed {
+	for _, kind := range []string{player.Submit, player.Created, player.Bound, player.Launched} {
+		send(player.Event{Time: now, Kind: kind, Job: j.ID})
 	}
-	start := at.Add(launch)
+	start := now.Add(launch)
 	return placed{j, start, start.Add(time.Duration(j.Runtime * float64(time.Second)))}
 }
 

@@ -1,7 +1,6 @@
 package null
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -32,17 +31,5 @@ func TestThink(t *testing.T) {
 	}
 	for _, problem := range playertest.Check(jobs, start, events) {
 		t.Error(problem)
-	}
-}
-
-// A rate limits placements.
-func TestRate(t *testing.T) {
-	var jobs []workload.Job
-	for i := range 50 {
-		jobs = append(jobs, workload.Job{ID: fmt.Sprint("b-", i), Tasks: 1})
-	}
-	events, start, err := playertest.Play(t.Context(), New(Options{Rate: 50}), jobs)
-	if took := events[len(events)-1].Time.Sub(start); err != nil || took < 900*time.Millisecond {
-		t.Errorf("50 jobs took %v at 50 jobs/s, %v", took, err)
 	}
 }

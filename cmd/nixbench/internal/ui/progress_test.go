@@ -354,3 +354,28 @@ func TestCopyShowsRateAndTimeLeft(t *testing.T) {
 		}
 	}
 }
+
+// A part of the command with a log of its own has live lines for its nodes, of which nothing remains. Without a terminal, it has none.
+func TestFollow(t *testing.T) {
+	var out strings.Builder
+	v := newView(Options{Out: io.Discard, Err: &out}, true)
+	now := time.Now()
+	v.Event(event.Event{Time: now, Kind: event.Waiting, Phase: event.Check, Text: "trial 1 of 2, deploy", Since: now})
+	send, end := v.Follow()
+	for i, kind := range []event.Kind{event.PhaseStart, event.NodeStart, event.NodeStart, event.PhaseEnd, event.NodeResult} {
+		name := []string{"", "web-1", "web-2", "", "web-1"}[i]
+		send(event.Event{Time: now, Kind: kind, Phase: []event.Phase{event.Build, event.Copy, event.Boot, event.Build, event.Deploy}[i], Node: name, Text: "x"})
+	}
+	lines := func() string { return strings.Join(formatLines(&v.progress, 80, 20, now), "\n") }
+	if got := lines(); !strings.Contains(got, "trial 1 of 2, deploy") || !strings.Contains(got, "web-2 boot") || strings.Contains(got, "web-1") || out.String() != "" {
+		t.Errorf("%s\nwritten: %q", got, out.String())
+	}
+	if end(); strings.Contains(lines(), "web-2") || !strings.Contains(lines(), "trial 1 of 2, deploy") {
+		t.Errorf("at the end: %s", lines())
+	}
+	plain := newView(Options{Out: io.Discard, Err: &out}, false)
+	send, _ = plain.Follow()
+	if send(event.Event{Time: now, Kind: event.NodeStart, Node: "web-1", Phase: event.Copy}); len(plain.progress.open) > 0 {
+		t.Errorf("without a terminal: %+v", plain.progress.open[0])
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -154,6 +155,27 @@ func (v *View) Event(e event.Event) {
 	began := v.progress.apply(e)
 	if line := v.formatEvent(e, began); line != "" {
 		v.print(func() { fmt.Fprintln(v.err, v.wrap(line)) })
+	}
+}
+
+// Follow returns a sink for the events of a part of the command that has a log of its own. Live lines show what is in progress in it, and
+// nothing remains of it on the terminal. end must be called after the last event.
+func (v *View) Follow() (send event.Sink, end func()) {
+	apply := func(f func()) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		if v.live != nil {
+			f()
+		}
+	}
+	send = func(e event.Event) {
+		e.Node, e.Path, e.Text = event.Printable(e.Node), event.Printable(e.Path), event.Printable(e.Text)
+		apply(func() { v.progress.apply(e) })
+	}
+	return send, func() {
+		apply(func() {
+			v.progress.open = slices.DeleteFunc(v.progress.open, func(a *activity) bool { return !a.wait || a.Node != "" })
+		})
 	}
 }
 
