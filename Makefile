@@ -56,9 +56,10 @@ fuzz:
 fixture-test:
 	e2e/mini-nixos/tests/run
 
-# The tests that run Nix, with another Nix than this machine's: Debian trixie's. They are no part of `make test`, whose results Go caches.
+# The tests that run Nix, with that of another Debian release. They are no part of `make test`, whose results Go caches.
+SUITE ?= trixie
 test-other-nix:
-	PATH="$$(e2e/other-nix trixie):$$PATH" && export PATH && nix --version && \
+	PATH="$$(e2e/other-nix $(SUITE)):$$PATH" && export PATH && nix --version && \
 	  go test -count=1 -parallel 5 ./nixeval/... ./deploy/closure/... ./cmd/... ./e2e/flake && e2e/mini-nixos/tests/run
 
 # The core end-to-end tests on real machines, as root, after `e2e/lab/lab install`: those of e2e/core.txt, two packages at a time.
@@ -92,8 +93,10 @@ faults:
 
 # Test nixbench on machines that run a real NixOS, as root, after `e2e/lab/lab install`: NIXPKGS is the
 # folder of a nixpkgs, SWITCH its program switch-to-configuration.
-real: kube
+real:
 	@[ -n "$(NIXPKGS)" ] && [ -n "$(SWITCH)" ] || { echo "usage: make real NIXPKGS=folder SWITCH=program"; exit 2; }
+	@command -v xsltproc > /dev/null || { echo "NixOS' dbus module needs xsltproc: apt-get install xsltproc"; exit 2; }
+	e2e/kube/build > /dev/null
 	PATH="$$(e2e/other-nix trixie):$$PATH" NIXBENCH_E2E=1 NIXBENCH_NIXPKGS="$(abspath $(NIXPKGS))" NIXBENCH_SWITCH="$(abspath $(SWITCH))" \
 	  go test -v -count=1 -timeout 40m ./e2e/real
 

@@ -27,7 +27,7 @@ func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, bu
 		return nil, nil
 	}
 	// Use nix-store and not `nix build X.drv`, whose meaning depends on the version of Nix.
-	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning"}, e.nixFlags()...)
+	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning", "--log-format", "internal-json"}, e.nixFlags()...)
 	if builders != "" {
 		argv = append(argv, "--builders", "@"+builders)
 	}

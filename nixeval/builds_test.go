@@ -226,8 +226,8 @@ func TestBuildsAreCancelled(t *testing.T) {
 	})
 }
 
-// InstantiateEach hands over what is evaluated while other units are not, and never the last part.
-func TestInstantiateEach(t *testing.T) {
+// Instantiate hands over what is evaluated while other units are not, and never the last part.
+func TestInstantiateCallsEach(t *testing.T) {
 	f := &fakeNix{bad: []string{"n03"}}
 	e := fakeEvaluator(f, 1)
 	e.ChunkSize = 2
@@ -235,10 +235,10 @@ func TestInstantiateEach(t *testing.T) {
 	each := func(part map[string]Closure) {
 		parts = append(parts, strings.Join(slices.Sorted(maps.Keys(part)), " "))
 	}
-	if all, err := e.InstantiateEach(t.Context(), names(6)[4:], each); err != nil || len(all) != 2 || len(parts) > 0 {
+	if all, err := e.Instantiate(t.Context(), names(6)[4:], each); err != nil || len(all) != 2 || len(parts) > 0 {
 		t.Error(all, err, parts)
 	}
-	all, err := e.InstantiateEach(t.Context(), names(6), each)
+	all, err := e.Instantiate(t.Context(), names(6), each)
 	var failed *EvalError
 	if !errors.As(err, &failed) || len(all) != 5 {
 		t.Error(all, err)

@@ -80,7 +80,7 @@ func (f *cachedFlake) run(o Options) (results []any, processes int) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	closures, err := e.Instantiate(f.Context(), []string{"a", "w"})
+	closures, err := e.Instantiate(f.Context(), []string{"a", "w"}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}

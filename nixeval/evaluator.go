@@ -70,22 +70,14 @@ func New(o Options) *Evaluator {
 // sendMessagesOnce returns a sink that leaves out a message that it has sent before. Each evaluation of a hive prints the hive's
 // warnings again.
 func sendMessagesOnce(send event.Sink) event.Sink {
-	var mu sync.Mutex
-	sent := map[string]bool{} // by level and text
+	var sent sync.Map // by level and text
 	return func(e event.Event) {
 		if e.Kind == event.Message {
-			key := e.Level + "\x00" + e.Text
-			mu.Lock()
-			seen := sent[key]
-			sent[key] = true
-			mu.Unlock()
-			if seen {
+			if _, seen := sent.LoadOrStore([2]string{e.Level, e.Text}, true); seen {
 				return
 			}
 		}
-		if send != nil {
-			send(e)
-		}
+		send.Send(e)
 	}
 }
 
@@ -152,7 +144,7 @@ func (e *Evaluator) outputAttr() string { return cmp.Or(e.Source.Attr, flakeAttr
 
 // nixEval runs `nix eval --json` once and returns its output.
 func (e *Evaluator) nixEval(ctx context.Context, phase event.Phase, target ...string) ([]byte, error) {
-	argv := append([]string{"nix", "eval", "--json"}, e.nixFlags()...)
+	argv := append([]string{"nix", "eval", "--json", "--log-format", "internal-json"}, e.nixFlags()...)
 	argv = append(argv, target...)
 	return runNix(ctx, e.Run, &nixlog.Log{Send: e.Send, Phase: phase}, Command{Argv: argv, Disposable: true})
 }
@@ -168,9 +160,9 @@ func runNix(ctx context.Context, run Runner, log *nixlog.Log, c Command) ([]byte
 	return out, nil
 }
 
-// nixFlags returns the flags for all commands of Nix that evaluate or build.
+// nixFlags returns the flags for all commands of Nix that evaluate, build, or start a REPL.
 func (e *Evaluator) nixFlags() []string {
-	flags := []string{"--extra-experimental-features", "nix-command flakes", "--log-format", "internal-json"}
+	flags := []string{"--extra-experimental-features", "nix-command flakes"}
 	if e.ShowTrace {
 		flags = append(flags, "--show-trace")
 	}

@@ -25,14 +25,9 @@ type Closure struct {
 
 // Instantiate evaluates the systems of units (sets of nodes that share one system). It returns the closures of all units that
 // could be evaluated, and an [*EvalError] for the other units. It runs several Nix processes at once, each for a few units, see
-// [workload.Work.Plan].
-func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string]Closure, error) {
-	return e.InstantiateEach(ctx, units, func(map[string]Closure) {})
-}
-
-// InstantiateEach does the same as Instantiate. Each time that a Nix process ends, it also calls each with the closures of this
-// process, while other units are still being evaluated. It makes one call of each at a time.
-func (e *Evaluator) InstantiateEach(ctx context.Context, units []string, each func(map[string]Closure)) (map[string]Closure, error) {
+// [workload.Work.Plan]. Each time that a process ends and others still run, it calls each, if this is not nil, with the closures of
+// the process. It makes one call of each at a time.
+func (e *Evaluator) Instantiate(ctx context.Context, units []string, each func(map[string]Closure)) (map[string]Closure, error) {
 	if len(units) == 0 {
 		return nil, nil
 	}
@@ -68,7 +63,7 @@ func (e *Evaluator) InstantiateEach(ctx context.Context, units []string, each fu
 		mu.Lock()
 		defer mu.Unlock()
 		maps.Copy(closures, part)
-		if len(closures) < len(units) {
+		if each != nil && len(closures) < len(units) {
 			each(part)
 		}
 		return nil
@@ -151,12 +146,10 @@ func (e *Evaluator) isolateFailures(ctx context.Context, phase event.Phase, unit
 	return failed, nil
 }
 
-// longSearch is the number of units from which on the search for those with errors takes long.
-const longSearch = 8
-
-// warnAboutSearch sends the error of an evaluation of several units, before a long search for the units that have caused it.
+// warnAboutSearch sends the error of an evaluation of several units, before the search for the units that have caused it. It does
+// nothing if the search among so few units takes little time.
 func warnAboutSearch(send event.Sink, phase event.Phase, ne *NixError, units int) {
-	if units < longSearch {
+	if units < 8 {
 		return
 	}
 	text, _, _ := strings.Cut(ne.Error(), "\n")

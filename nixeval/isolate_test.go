@@ -90,7 +90,7 @@ func names(n int) []string {
 
 func TestEachUnitIsEvaluatedOnce(t *testing.T) {
 	f := &fakeNix{delay: 100 * time.Millisecond} // long enough for all processes to start
-	closures, err := fakeEvaluator(f, 3).Instantiate(t.Context(), names(20))
+	closures, err := fakeEvaluator(f, 3).Instantiate(t.Context(), names(20), nil)
 	if err != nil || len(closures) != 20 {
 		t.Fatalf("%d closures, error %v", len(closures), err)
 	}
@@ -109,7 +109,7 @@ func TestChunkSize(t *testing.T) {
 		f := &fakeNix{}
 		e := fakeEvaluator(f, 0)
 		e.ChunkSize = size
-		if _, err := e.Instantiate(t.Context(), names(7)); err != nil {
+		if _, err := e.Instantiate(t.Context(), names(7), nil); err != nil {
 			t.Fatal(err)
 		}
 		if slices.Sort(f.chunks); !slices.Equal(f.chunks, want) {
@@ -120,7 +120,7 @@ func TestChunkSize(t *testing.T) {
 
 func TestFailingUnitsAreIsolated(t *testing.T) {
 	f := &fakeNix{bad: []string{"n03", "n04", "n17"}}
-	closures, err := fakeEvaluator(f, 4).Instantiate(t.Context(), names(20))
+	closures, err := fakeEvaluator(f, 4).Instantiate(t.Context(), names(20), nil)
 	var ee *EvalError
 	if !errors.As(err, &ee) {
 		t.Fatalf("error %v", err)
@@ -166,7 +166,7 @@ func TestSharedErrorEndsSearch(t *testing.T) {
 				}
 			}
 			e.ChunkSize = 5
-			_, err := e.Instantiate(t.Context(), all)
+			_, err := e.Instantiate(t.Context(), all, nil)
 			var ee *EvalError
 			if !errors.As(err, &ee) {
 				t.Fatalf("%s: %v", name, err)
@@ -200,7 +200,7 @@ func TestInstantiateRefusesOptions(t *testing.T) {
 			}
 			return json.Marshal(map[string]Closure{"web": {Drv: path, Out: path}})
 		}})
-		_, err := e.Instantiate(t.Context(), []string{"web"})
+		_, err := e.Instantiate(t.Context(), []string{"web"}, nil)
 		var failed *EvalError
 		if !errors.As(err, &failed) || !strings.Contains(failed.Units["web"].Error(), "is not a store path") {
 			t.Errorf("%q: %v", path, err)
@@ -217,7 +217,7 @@ func TestInstantiateReturnsCancellationCause(t *testing.T) {
 	why := errors.New("stop")
 	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
 	start := time.Now()
-	_, err := fakeEvaluator(f, 2).Instantiate(ctx, names(20))
+	_, err := fakeEvaluator(f, 2).Instantiate(ctx, names(20), nil)
 	if !errors.Is(err, why) {
 		t.Errorf("error %v, want the cause", err)
 	}
@@ -230,7 +230,7 @@ func TestInstantiateWithoutNix(t *testing.T) {
 	e := New(Options{Source: Source{File: "/hive.nix"}, Workers: 4, Run: func(context.Context, Command) ([]byte, error) {
 		return nil, fmt.Errorf("nix: %w", ErrNoNix)
 	}})
-	if _, err := e.Instantiate(t.Context(), names(20)); !errors.Is(err, ErrNoNix) {
+	if _, err := e.Instantiate(t.Context(), names(20), nil); !errors.Is(err, ErrNoNix) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -252,7 +252,7 @@ func TestKilledEvaluationsAreRepeatedAlone(t *testing.T) {
 		return run(ctx, c)
 	}
 	e.ChunkSize = 4
-	closures, err := e.Instantiate(t.Context(), names(20))
+	closures, err := e.Instantiate(t.Context(), names(20), nil)
 	var ee *EvalError
 	if !errors.As(err, &ee) || len(ee.Units) != 1 || ee.Units["n05"] == nil || !strings.Contains(ee.Units["n05"].Error(), "out of memory") {
 		t.Errorf("error %v", err)

@@ -96,6 +96,9 @@ func moveMessageFirst(text string) string {
 
 // Hint returns how to fix the error, or an empty string if no hint matches.
 func (e *NixError) Hint() string {
+	if len(e.Log) > 0 { // a derivation that no builder can build has no log
+		return "the full log: nix log " + e.Drv
+	}
 	for _, h := range hints {
 		if h.re.MatchString(e.Raw) || h.re.MatchString(e.Text) {
 			return h.hint
@@ -166,12 +169,11 @@ func newProcessError(argv []string, err error, log *nixlog.Log) error {
 	if !errors.As(err, &exit) {
 		return fmt.Errorf("%s: %w", argv[0], err) // the program did not start
 	}
+	plain := strings.Join(append([]string{""}, log.Plain...), "\n") // such as the output of git, which Nix has run
 	if n := len(log.Errors); n > 0 {
 		e := newNixError(log.Errors[n-1])
 		e.fullTrace = slices.Contains(argv, "--show-trace")
-		if len(log.Plain) > 0 { // add the output of a program that Nix has run, such as git
-			e.Text += "\n" + strings.Join(log.Plain, "\n")
-		}
+		e.Text += plain
 		return e
 	}
 	text := fmt.Sprintf("%s: %v", argv[0], err)
@@ -180,9 +182,7 @@ func newProcessError(argv []string, err error, log *nixlog.Log) error {
 	if killed {
 		text += " (the kernel may have run out of memory; lower --eval-workers)"
 	}
-	if len(log.Plain) > 0 {
-		text += "\n" + strings.Join(log.Plain, "\n")
-	}
+	text += plain
 	return &NixError{Text: text, Raw: text, killed: killed}
 }
 

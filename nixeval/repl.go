@@ -38,13 +38,7 @@ func (e *Evaluator) Repl(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"repl", "--extra-experimental-features", "nix-command flakes"}
-	if e.ShowTrace {
-		args = append(args, "--show-trace")
-	}
-	for _, o := range e.NixOptions {
-		args = append(args, "--option", o[0], o[1])
-	}
+	args := append([]string{"repl"}, e.nixFlags()...)
 	if !beforeFileRE.Match(version) {
 		args = append(args, "--file")
 	}

@@ -50,8 +50,8 @@ type app struct {
 	color       string
 	evalWorkers int
 
-	acceptConfig  bool
 	evalNodeLimit string
+	acceptConfig  bool
 }
 
 func newApp(ctx context.Context, open hypervisorOpener) *app { return &app{ctx: ctx, connect: open} }

@@ -88,7 +88,7 @@ func runDestroy(a *app, flags destroyFlags) error {
 		if done == nil {
 			fmt.Fprintf(w, "nixbench has booted no machine of cluster %s\n", s.Hive.ClusterName())
 			for _, other := range s.Dir.OthersWithMachines() {
-				fmt.Fprintf(w, "cluster %[1]s of this hive has machines; to remove them, add --set cluster.name=%[1]s\n", other)
+				fmt.Fprintf(w, "cluster %[1]s of this hive has machines; --set cluster.name=%[1]s selects it\n", other)
 			}
 			return
 		}

@@ -85,7 +85,7 @@ func splitProblems(err error) []ui.Problem {
 	case errors.As(err, &build):
 		var out []ui.Problem
 		for _, e := range build.Failures {
-			out = append(out, ui.Problem{Message: e.Error(), Hint: buildErrorHint(e)})
+			out = append(out, ui.Problem{Message: e.Error(), Hint: e.Hint()})
 		}
 		return append(out, ui.Problem{Message: build.Error()})
 	case errors.As(err, &nix):
@@ -137,13 +137,6 @@ func mergeEvalProblems(err *nixeval.EvalError) []ui.Problem {
 		out = append(out, ui.Problem{Where: unit, Message: e.Error(), Hint: e.Hint()})
 	}
 	return out
-}
-
-func buildErrorHint(e *nixeval.NixError) string {
-	if len(e.Log) > 0 {
-		return "the full log: nix log " + e.Drv
-	}
-	return e.Hint() // such as for a derivation that no builder can build: it has no log
 }
 
 // commandError means that a command failed that nixbench has run for the user: a program such as kubectl, or a command on nodes.

@@ -180,12 +180,11 @@ func suggestCorrection(cmd *cobra.Command, err error) error {
 var version, commit string
 
 func versionCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of nixbench",
+		RunE:  a.withView(func([]string) error { return showVersion(a.view) }),
 	}
-	cmd.RunE = a.withView(func([]string) error { return showVersion(a.view) })
-	return cmd
 }
 
 func showVersion(view *ui.View) error {

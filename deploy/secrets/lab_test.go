@@ -220,7 +220,7 @@ func labSystem(t *testing.T, l *lab.Lab, hive string) (string, nixeval.Deploymen
 	if err != nil {
 		t.Fatal(err)
 	}
-	closures, err := e.Instantiate(t.Context(), []string{"m1"})
+	closures, err := e.Instantiate(t.Context(), []string{"m1"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func TestModule(t *testing.T) {
 		t.Errorf("the service that watches keys runs\n%s", got.Watcher)
 	}
 
-	closures, err := e.Instantiate(t.Context(), []string{"plain", "late", "keys", "born", "worker"})
+	closures, err := e.Instantiate(t.Context(), []string{"plain", "late", "keys", "born", "worker"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ type Closure struct {
 
 // Instantiate evaluates the systems of nodes. With keepGoing, it returns the closures of the systems that could be evaluated, and
 // an error about the other nodes. Without keepGoing, it returns no closures if one of the systems cannot be evaluated. Unless each
-// is nil, it is called with closures as soon as they are evaluated, as [nixeval.Evaluator.InstantiateEach] does.
+// is nil, it is called with closures as soon as they are evaluated, as [nixeval.Evaluator.Instantiate] does.
 func Instantiate(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool, each func(map[string]nixeval.Closure)) (map[string]nixeval.Closure, error) {
 	failed := map[string]*nixeval.NixError{}
 	var units []string
@@ -37,7 +37,7 @@ func Instantiate(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, 
 	if each == nil || len(failed) > 0 && !keepGoing { // without keepGoing, the run will fail
 		each = func(map[string]nixeval.Closure) {}
 	}
-	closures, err := e.InstantiateEach(ctx, units, each)
+	closures, err := e.Instantiate(ctx, units, each)
 	var ee *nixeval.EvalError
 	if err != nil && !errors.As(err, &ee) {
 		return nil, err

@@ -45,14 +45,13 @@ func readLastBackup(d Dir) (*State, string) {
 // hasMachines reports whether machines of the cluster may exist: the state contains a cluster or machines.
 func hasMachines(s *State) bool { return s != nil && (s.Cluster != nil || len(s.Machines) > 0) }
 
-// OthersWithMachines returns the names of the hive's other clusters that may have machines. A hive has several clusters if its name
-// was changed.
+// OthersWithMachines returns the names of other clusters of the hive that may have machines: those that it had before a new name.
 func (d Dir) OthersWithMachines() []string {
 	var out []string
 	folders, _ := os.ReadDir(filepath.Dir(string(d)))
 	for _, f := range folders {
-		other := Dir(filepath.Join(filepath.Dir(string(d)), f.Name()))
-		if s, err := other.Load(); other != d && err == nil && hasMachines(s) {
+		s, err := Dir(filepath.Join(filepath.Dir(string(d)), f.Name())).Load()
+		if err == nil && hasMachines(s) && f.Name() != filepath.Base(string(d)) {
 			out = append(out, f.Name())
 		}
 	}

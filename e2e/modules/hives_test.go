@@ -168,7 +168,7 @@ func evaluateHive(t *testing.T, text, facts string, sets ...nixeval.Set) []strin
 	for _, u := range hive.Units {
 		units = append(units, u.Name)
 	}
-	_, err = e.Instantiate(t.Context(), units)
+	_, err = e.Instantiate(t.Context(), units, nil)
 	var failed *nixeval.EvalError
 	if errors.As(err, &failed) {
 		for unit, err := range failed.Units {

@@ -159,7 +159,7 @@ func newEvaluator(t *testing.T, test []byte) *nixeval.Evaluator {
 
 func instantiate(t *testing.T, e *nixeval.Evaluator, units []string) map[string]nixeval.Closure {
 	t.Helper()
-	closures, err := e.Instantiate(t.Context(), units)
+	closures, err := e.Instantiate(t.Context(), units, nil)
 	var failed *nixeval.EvalError
 	if errors.As(err, &failed) {
 		for unit, reason := range failed.Units {
