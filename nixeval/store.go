@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -110,20 +109,13 @@ func OpenStore(ctx context.Context, start StartFunc, options [][2]string) (*daem
 	if start == nil {
 		start = StartPipe
 	}
-	var mu sync.Mutex
 	var printed []string
-	conn, err := start(ctx, Command{Argv: argv, Stderr: func(line string) {
-		mu.Lock()
-		defer mu.Unlock()
-		printed = append(printed, line)
-	}})
+	conn, err := start(ctx, Command{Argv: argv, Stderr: func(line string) { printed = append(printed, line) }})
 	if err != nil {
 		return nil, err
 	}
 	store, err := daemon.Open(conn, math.MaxInt64)
-	if err != nil {
-		mu.Lock()
-		defer mu.Unlock()
+	if err != nil { // nix-daemon has ended, because Open has closed conn
 		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, strings.Join(printed, "\n"))
 	}
 	return store, nil

@@ -89,12 +89,15 @@ func (c *Copier) readRecords(ctx context.Context, paths []string) error {
 }
 
 // Sizes returns the unpacked size of each path in the closure of path. It reads the local store, or the store of the
-// node if only the node has the path. It returns nil if neither store has the path.
+// node if only the node has the path. It returns nil if neither store has the path. If h is nil, the node is not asked.
 func (c *Copier) Sizes(ctx context.Context, node string, h Host, path string) (map[string]int64, error) {
 	if durable.Exists(path) {
 		if all, err := c.readClosure(ctx, node, []string{path}); err == nil || ctx.Err() != nil {
 			return narSizes(all.infos), err
 		}
+	}
+	if h == nil {
+		return nil, nil
 	}
 	var infos map[string]*daemon.PathInfo
 	err := c.withLink(ctx, node, h, func(l *link) (err error) {

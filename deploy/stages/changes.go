@@ -2,7 +2,6 @@ package stages
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/packages"
-	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -76,8 +74,7 @@ type knownDiff struct {
 }
 
 // compare returns the difference between from, the system that the node runs, and to, a system in the local store. It returns nil
-// if both are the same, if from is empty, or if the closure of from is unknown. If h is nil, the node is not asked, so that from
-// must be in the local store, too.
+// if both are the same, if from is empty, or if the closure of from is unknown. If h is nil, the node is not asked.
 func (d *diffs) compare(ctx context.Context, node string, h closure.Host, from, to string) (*packages.SystemDiff, error) {
 	if from == "" || from == to {
 		return nil, nil
@@ -85,11 +82,8 @@ func (d *diffs) compare(ctx context.Context, node string, h closure.Host, from, 
 	known := d.entry(from, to)
 	known.mu.Lock()
 	defer known.mu.Unlock()
-	if known.diff != nil || h == nil && !(durable.Exists(from) && durable.Exists(to)) {
+	if known.diff != nil {
 		return known.diff, nil
-	}
-	if h == nil {
-		h = noHost{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, diffTimeout)
 	defer cancel()
@@ -121,11 +115,4 @@ func (d *diffs) entry(from, to string) *knownDiff {
 		d.bySystems[key] = &knownDiff{}
 	}
 	return d.bySystems[key]
-}
-
-// noHost is the Host of a node to which no request may be sent: each method fails.
-type noHost struct{ closure.Host }
-
-func (noHost) Conn(context.Context) (*remote.Conn, error) {
-	return nil, errors.New("the closure is not in the local store")
 }
