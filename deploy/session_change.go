@@ -66,6 +66,7 @@ func (s *Session) ChangePower(ctx context.Context, o machine.PowerOptions, ask f
 			return err
 		}
 		defer power.Close()
+		power.AfterBoot = d.UploadVolatileKeys
 		if err := ask(power); err != nil {
 			return err
 		}

@@ -91,7 +91,8 @@ func changePower(a *app, command string, flags powerFlags, ask func(*machine.Pow
 }
 
 const startLong = `Start the machines that nixbench has booted before and that are off, paused or
-crashed, and wait until their systems have started. Nothing is deployed.
+crashed, wait until their systems have started, and upload their keys in /run
+again. Nothing else is deployed.
 
 In a cluster, the nodes that others need, such as control planes, are started
 first. If one of them is not ready after --timeout, the others stay off.`
@@ -114,8 +115,8 @@ func startCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-const rebootLong = `Reboot nodes, wait until each one is back with another boot id, and verify that
-it booted the system of its profile.
+const rebootLong = `Reboot nodes, wait until each one is back with another boot id, verify that it
+booted the system of its profile, and upload its keys in /run again.
 
 In a running cluster, members that all others need, such as control planes,
 reboot one at a time, other nodes --max-unavailable at a time (default: 1). Each

@@ -26,7 +26,8 @@ const (
 // Power stops and starts the existing machines of a cluster. It changes nothing else about them.
 type Power struct {
 	*Manager
-	Fleet *fleet.Fleet // logs in to machines that have started
+	Fleet     *fleet.Fleet                              // logs in to machines that have started
+	AfterBoot func(context.Context, nixeval.Node) error // is called for each node that is ready; nil: nothing to do
 
 	observed
 	machines map[string]poweredMachine // node → the machine of the node, as the hypervisor reports it
@@ -157,10 +158,15 @@ func (p *Power) stopMachine(ctx context.Context, node string, o PowerOptions) er
 // waits for machines that are already running, because an interrupted Start may have started them.
 func (p *Power) Start(ctx context.Context, nodes []nixeval.Node, record *runs.Recorder, o PowerOptions) ([]state.NodeResult, error) {
 	return steps{p.Send, record, event.Provision, event.Boot, o.Parallel}.run(ctx, powerGroups(p.Hive, nodes), func(ctx context.Context, n nixeval.Node) (state.Outcome, error) {
+		outcome := Started
 		if p.IsRunning(n.Name) {
-			return state.Unchanged, p.startMachine(ctx, n, false, o.Timeout)
+			outcome = state.Unchanged
 		}
-		return Started, p.startMachine(ctx, n, true, o.Timeout)
+		err := p.startMachine(ctx, n, outcome == Started, o.Timeout)
+		if err == nil && p.AfterBoot != nil {
+			err = p.AfterBoot(ctx, n)
+		}
+		return outcome, err
 	})
 }
 

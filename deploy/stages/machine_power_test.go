@@ -26,6 +26,7 @@ func (w *world) power(ctx context.Context, change func(*machine.Power, context.C
 			return err
 		}
 		defer p.Close()
+		p.AfterBoot = d.UploadVolatileKeys
 		_, err = change(p, ctx, w.hive.Nodes, d.Record, o)
 		return err
 	})

@@ -2,6 +2,7 @@ package stages
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -9,9 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // The run after a killed reboot waits for the node, but not without limit.
@@ -132,5 +136,39 @@ func TestApplyAndRebootFails(t *testing.T) {
 	results, err = w.apply(reboots)
 	if diff := cmp.Diff([]string{"cp-1 failed", "w-1 skipped"}, outcomes(results)); diff != "" || err == nil || w.machines["cp-1"].boot != 0 {
 		t.Error(err, diff)
+	}
+}
+
+// A reboot and a start upload the keys in /run again, and no others. A key that cannot be uploaded is an error of the node.
+func TestKeysAfterBoot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]int{"w": 1})
+	w.must(w.apply())
+	key := nixeval.Key{Name: "k", Text: nixeval.NewSecret("x"), User: "root", Group: "root", Permissions: "0600", UploadAt: "pre-activation"}
+	volatile, kept := key, key
+	volatile.DestDir, volatile.Path, kept.DestDir, kept.Path = "/run/keys", "/run/keys/k", "/var/keys", "/var/keys/k"
+	w.hive.Units[0].Deployment.Keys = map[string]nixeval.Key{"volatile": volatile, "kept": kept}
+	for command, act := range map[string]func() ([]state.NodeResult, error){
+		"reboot": func() ([]state.NodeResult, error) {
+			return w.session(t.Context(), "reboot", func(d *Deployer) error {
+				_, err := d.ExecuteSteps(t.Context(), PlanReboot(inspect.Nodes(t.Context(), d.Fleet, w.hive.Nodes, 0, nil), false), Options{RebootTimeout: 10 * time.Second})
+				return err
+			})
+		},
+		"start": func() ([]state.NodeResult, error) {
+			w.must(w.power(t.Context(), (*machine.Power).Stop, machine.PowerOptions{Timeout: 5 * time.Second}))
+			return w.power(t.Context(), (*machine.Power).Start, machine.PowerOptions{Timeout: 5 * time.Second})
+		},
+	} {
+		results, err := act() // the simulated node accepts no keys
+		var failed *fleet.NodeError
+		if !errors.As(err, &failed) || failed.Step != event.Keys {
+			t.Errorf("%s: %v", command, err)
+		}
+		wantTexts(t, outcomes(results), "w-1 failed")
+		i := slices.IndexFunc(w.events, func(e event.Event) bool { return e.Kind == event.NodeStart && e.Phase == event.Keys })
+		if i < 0 || w.events[i].Text != "1 key" {
+			t.Errorf("%s: the upload of one key is not in the events, %v", command, err)
+		}
 	}
 }

@@ -49,7 +49,13 @@ func (d *Deployer) ExecuteSteps(ctx context.Context, steps []Step, o Options) ([
 	}
 	done, err := d.update(ctx, changing, o, func(ctx context.Context, s Step) rollout.Result {
 		if s.Reboot {
-			return d.rebootNode(ctx, s.Node, s.From.BootID, o.RebootTimeout)
+			r := d.rebootNode(ctx, s.Node, s.From.BootID, o.RebootTimeout)
+			if r.Err == nil {
+				if r.Err = d.UploadVolatileKeys(ctx, s.Node); r.Err != nil {
+					r.Outcome = state.Failed
+				}
+			}
+			return r
 		}
 		r := s.newResult()
 		done, err := d.RollBack(ctx, s.Node, s.From, s.Path, s.Generation, o.Options.Options)

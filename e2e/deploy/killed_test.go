@@ -56,6 +56,8 @@ func TestKilledReboot(t *testing.T) {
 		s.run(0, "status", "--check")
 		s.checkNothingLeft("m1")
 	}
+	s.run(0, "reboot", "--yes")
+	s.run(0, "plan", "--exit-code")
 }
 
 // After a run was killed or interrupted at any point, the next apply succeeds and leaves nothing
