@@ -61,12 +61,16 @@ func TestInterruptWithStuckOutput(t *testing.T) {
 	}
 }
 
-// interrupted [-tty] [-says TEXT] MARK COMMAND…: SIGINT and SIGTERM each end the command with exit
-// code 130. The signal is sent when the command has created the file MARK or, with -tty, printed MARK
+// interrupted [-ok] [-tty] [-says TEXT] MARK COMMAND…: SIGINT and SIGTERM each end the command with exit
+// code 130, or with -ok with 0 and without an error. The signal is sent when the command has created the file MARK or, with -tty, printed MARK
 // on its terminal. With -says, the command must print TEXT after the signal.
 func interruptedCmd(ts *testscript.TestScript, neg bool, args []string) {
 	var tty bool
 	var says string
+	status := exitInterrupted
+	if len(args) > 0 && args[0] == "-ok" {
+		status, args = exitOK, args[1:]
+	}
 	if len(args) > 0 && args[0] == "-tty" {
 		tty, args = true, args[1:]
 	}
@@ -74,17 +78,16 @@ func interruptedCmd(ts *testscript.TestScript, neg bool, args []string) {
 		says, args = args[1], args[2:]
 	}
 	if neg || len(args) < 2 {
-		ts.Fatalf("usage: interrupted [-tty] [-says TEXT] MARK COMMAND…")
+		ts.Fatalf("usage: interrupted [-ok] [-tty] [-says TEXT] MARK COMMAND…")
 	}
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		interruptOnce(ts, s, tty, says, args[0], args[1:])
+		interruptOnce(ts, s, status, tty, says, args[0], args[1:])
 	}
 }
 
-func interruptOnce(ts *testscript.TestScript, s syscall.Signal, tty bool, says, mark string, argv []string) {
+func interruptOnce(ts *testscript.TestScript, s syscall.Signal, status int, tty bool, says, mark string, argv []string) {
 	out, err := runUntil(ts, tty, mark, argv, func(cmd *exec.Cmd, _ io.Writer) error { return cmd.Process.Signal(s) })
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted || !strings.Contains(out, says) {
+	if exitStatus(err) != status || !strings.Contains(out, says) || status == exitOK && strings.Contains(out, "error:") {
 		ts.Fatalf("%v: the command ended with %v:\n%s", s, err, out)
 	}
 }
@@ -99,14 +102,21 @@ func answeredCmd(ts *testscript.TestScript, neg bool, args []string) {
 		_, err := io.WriteString(user, args[0]+"\n")
 		return err
 	})
-	status := 0
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		status = exit.ExitCode()
-	}
-	if strconv.Itoa(status) != args[1] || !strings.Contains(out, args[2]) {
+	if strconv.Itoa(exitStatus(err)) != args[1] || !strings.Contains(out, args[2]) {
 		ts.Fatalf("the command ended with %v:\n%s", err, out)
 	}
+}
+
+// exitStatus returns the exit status of a command, or -1 if it did not run. err is the error of its end.
+func exitStatus(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	return -1
 }
 
 // runUntil runs a command until it has created the file mark or, on a terminal, printed mark. It then calls act with the command and

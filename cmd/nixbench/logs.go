@@ -18,8 +18,7 @@ import (
 
 const logsLong = `Show the end of a node's journal, or of one of its units. With --on, show those
 of several nodes, with the name of the node before each line. With -f it follows
-the journal until Ctrl-C, and then exits with 130. Otherwise the exit codes are
-those of nixbench exec.
+the journal until Ctrl-C. The exit codes are those of nixbench exec.
 
 In this command -f means --follow. To select a hive, write --file FILE, or -f
 FILE before the word logs.`
@@ -127,8 +126,11 @@ func runLogs(a *app, on []string, argv []string, flags logsFlags) error {
 		}
 		return err
 	})
-	if err := a.ctx.Err(); err != nil {
-		return context.Cause(a.ctx)
+	switch {
+	case a.ctx.Err() == nil:
+		return joinExitErrors(results)
+	case flags.follow: // the usual end
+		return nil
 	}
-	return joinExitErrors(results)
+	return context.Cause(a.ctx)
 }
