@@ -3,7 +3,6 @@ package nixeval
 import (
 	"context"
 	"errors"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,7 +20,7 @@ func (e *Evaluator) Build(ctx context.Context, closures map[string]Closure, buil
 
 // realise builds the closures of units with one Nix process, whose events go to send. It returns what [Evaluator.Build] returns.
 func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, builders string, send event.Sink) ([]string, error) {
-	units := slices.SortedFunc(maps.Keys(closures), CompareNatural)
+	units := SortedNames(closures)
 	drvs := distinctValues(units, func(u string) string { return closures[u].Drv })
 	if len(drvs) == 0 {
 		return nil, nil

@@ -364,6 +364,11 @@ func CompareNatural(a, b string) int {
 	return whole
 }
 
+// SortedNames returns the keys of a map, which are names of nodes, in natural order.
+func SortedNames[V any](m map[string]V) []string {
+	return slices.SortedFunc(maps.Keys(m), CompareNatural)
+}
+
 // leadingDigits returns the number of digits at the beginning of s.
 func leadingDigits(s string) int {
 	n := 0

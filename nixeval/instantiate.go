@@ -70,7 +70,7 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string, each func(m
 	})
 	if err == nil && len(failed) > 0 {
 		err = &EvalError{Units: failed}
-		names := slices.SortedFunc(maps.Keys(failed), CompareNatural)
+		names := SortedNames(failed)
 		e.Send.Send(event.Event{Kind: event.UnitEnd, Phase: event.Evaluate, Units: names, Failed: true})
 	}
 	text := event.Count(len(closures), "unit") + " in " + event.Count(int(processes.Load()), "process")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -198,7 +197,7 @@ type EvalError struct {
 }
 
 func (e *EvalError) Error() string {
-	names := slices.SortedFunc(maps.Keys(e.Units), CompareNatural)
+	names := SortedNames(e.Units)
 	return fmt.Sprintf("evaluation failed for %s", strings.Join(names, ", "))
 }
 

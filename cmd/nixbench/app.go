@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -205,5 +203,3 @@ func (a *app) openNode(name string, f fleetFlags) (*deploy.Session, error) {
 func (a *app) openLocked(command string) (*deploy.Session, error) {
 	return a.open(fleetFlags{}, func(r *deploy.Request) { r.Command = command })
 }
-
-func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -18,6 +18,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 const benchLong = `Measure schedulers: execute workloads on clusters of different sizes and with
@@ -127,7 +128,7 @@ is built and no machine is contacted.`,
 func showBenchPlan(a *app, s *sweeps.Subject, design results.Design, duration results.Duration) {
 	configurations, trials := bench.Plan(s.Benchmark)
 	rows := []ui.Row{{"WORKLOAD", "JOBS", "TASKS", "HASH"}}
-	for _, name := range sortedNames(s.Described) {
+	for _, name := range nixeval.SortedNames(s.Described) {
 		w := s.Described[name]
 		row := ui.Row{name, fmt.Sprint(w.Jobs), fmt.Sprint(w.Tasks), w.Hash[:19]}
 		if w.Program != "" {

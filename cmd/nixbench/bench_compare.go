@@ -18,6 +18,7 @@ import (
 	"github.com/nixbench/nixbench/bench/results"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 func benchCompareCommand(a *app) *cobra.Command {
@@ -165,7 +166,7 @@ func writeDrawings(a *app, st *bench.Store, folder string) error {
 		if err := os.MkdirAll(to, 0o755); err != nil {
 			return err
 		}
-		for _, name := range sortedNames(drawings) {
+		for _, name := range nixeval.SortedNames(drawings) {
 			file := filepath.Join(to, name)
 			if err := writeFile(a, file, func(w io.Writer) error { _, err := w.Write(drawings[name]); return err }); err != nil {
 				return err

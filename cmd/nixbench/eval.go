@@ -153,7 +153,7 @@ func newHiveView(hive *nixeval.Hive, nodes []nixeval.Node) hiveView {
 		if u := hive.Unit(n.Unit); u != nil {
 			d = u.Deployment
 		}
-		v.Nodes = append(v.Nodes, nodeView{n, d.TargetHosts, d.TargetPort, d.TargetUser, append([]string{}, sortedNames(d.Keys)...)})
+		v.Nodes = append(v.Nodes, nodeView{n, d.TargetHosts, d.TargetPort, d.TargetUser, append([]string{}, nixeval.SortedNames(d.Keys)...)})
 	}
 	return v
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -127,7 +125,7 @@ func joinedErrors(err error) []error {
 func mergeEvalProblems(err *nixeval.EvalError) []ui.Problem {
 	var out []ui.Problem
 	at := map[string]int{}
-	for _, unit := range slices.SortedFunc(maps.Keys(err.Units), nixeval.CompareNatural) {
+	for _, unit := range nixeval.SortedNames(err.Units) {
 		e := err.Units[unit]
 		if i, ok := at[e.Error()]; ok {
 			out[i].Where += ", " + unit

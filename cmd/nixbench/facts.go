@@ -13,6 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 func factsCommand(a *app) *cobra.Command {
@@ -47,7 +48,7 @@ NixOS modules get them in their argument runtime. It contains no secrets.`,
 			return err
 		}
 		rows := []ui.Row{{"NODE", "ROLE", "ADDRESS"}}
-		for _, name := range sortedNames(r.Nodes) {
+		for _, name := range nixeval.SortedNames(r.Nodes) {
 			n := r.Nodes[name]
 			rows = append(rows, ui.Row{name, n.Role, n.Address.String()})
 		}

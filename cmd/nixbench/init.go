@@ -121,9 +121,9 @@ func writeTemplate(view *ui.View, name, dir string, flake bool) error {
 	if dir != "." {
 		next = "cd " + dir + ", " + next
 	}
-	view.Result(map[string]any{"dir": dir, "files": sortedNames(files)}, func(w io.Writer) {
+	view.Result(map[string]any{"dir": dir, "files": nixeval.SortedNames(files)}, func(w io.Writer) {
 		shown := map[string]bool{} // files, and folders once in place of their files
-		for _, name := range sortedNames(files) {
+		for _, name := range nixeval.SortedNames(files) {
 			if top, _, nested := strings.Cut(name, "/"); nested {
 				name = top + "/"
 			}
@@ -171,13 +171,13 @@ func writeNewFiles(dir string, files map[string][]byte) error {
 	if exists(".gitignore") {
 		delete(files, ".gitignore") // an existing .gitignore is kept; the state folder has one of its own
 	}
-	for _, name := range sortedNames(files) {
+	for _, name := range nixeval.SortedNames(files) {
 		// Fail only if a file would be overwritten: the folder modules/ may exist with other modules.
 		if exists(name) {
 			return failure.NewUsage("init: %s exists, and init overwrites nothing; use another folder with --dir", filepath.Join(dir, name))
 		}
 	}
-	for _, name := range sortedNames(files) {
+	for _, name := range nixeval.SortedNames(files) {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 func stateCommand(a *app) *cobra.Command {
@@ -207,7 +208,7 @@ encrypted to the machines before the first apply (docs/recipes.md).`,
 			return failure.WithHint(failure.NewUsage("the hive has no roles, so nixbench creates no machines and no host keys"), "ssh-keyscan HOST prints the keys of an existing machine")
 		}
 		a.view.Result(public, func(w io.Writer) {
-			for _, name := range sortedNames(public) {
+			for _, name := range nixeval.SortedNames(public) {
 				fmt.Fprintf(w, "%s %s\n", name, public[name])
 			}
 		})

@@ -3,11 +3,11 @@ package engine
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // DrainOptions contains what a drain may delete. By default a drain deletes only work that the engine
@@ -92,7 +92,7 @@ func (e *BlockedError) Error() string { return failure.Message(e) }
 // with the name of that node.
 func (e *BlockedError) OnNode() (first, text string) {
 	var lines []string
-	for _, node := range slices.Sorted(maps.Keys(e.Nodes)) {
+	for _, node := range nixeval.SortedNames(e.Nodes) {
 		items := e.Nodes[node]
 		for _, item := range items[:min(len(items), maxShownItems)] {
 			lines = append(lines, node+": drain: "+item.Work+" "+item.Reason)

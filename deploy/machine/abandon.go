@@ -2,11 +2,10 @@ package machine
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Forgotten is the outcome for a machine that is removed from the state because its hypervisor is permanently lost.
@@ -16,7 +15,7 @@ const Forgotten state.Outcome = "forgotten"
 // so the domains and disks on the lost hypervisor are not removed.
 func (m *Manager) PlanAbandon(recorded *state.State, hypervisor string) *DestroyPlan {
 	d := &DestroyPlan{abandoned: hypervisor, WholeCluster: true}
-	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
+	for _, node := range nixeval.SortedNames(recorded.Machines) {
 		s := recorded.Machines[node]
 		if s.Hypervisor != hypervisor {
 			d.WholeCluster = false

@@ -9,6 +9,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Observer reads the states of a cluster's machines from their hypervisors, during a measurement.
@@ -31,7 +32,7 @@ func NewObserver(ctx context.Context, open Opener, name string, recorded *state.
 		o.nodes[m.Hypervisor] = append(o.nodes[m.Hypervisor], node)
 	}
 	for _, nodes := range o.nodes {
-		slices.Sort(nodes)
+		slices.SortFunc(nodes, nixeval.CompareNatural)
 	}
 	var err error
 	if o.hosts, err = connectHypervisors(ctx, open, where, send); err != nil {

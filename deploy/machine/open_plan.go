@@ -146,7 +146,7 @@ func validateUnchanged(plan *OpenPlan, recorded *state.State) error {
 	if !net.Mode.Ours() { // nixbench does not configure the domain of a network that it does not manage
 		oldNet.Domain, net.Domain = "", ""
 	}
-	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
+	for _, node := range nixeval.SortedNames(recorded.Machines) {
 		s := recorded.Machines[node]
 		old, now := recorded.Cluster.Hypervisors[s.Hypervisor], plan.hypervisors[s.Hypervisor]
 		found := slices.ContainsFunc(plan.inventories[s.Hypervisor].Machines, func(f provider.Actual) bool { return f.Node == node })

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -113,7 +112,7 @@ func (s *Starter) recordPlace(plan *OpenPlan, p changes.Place, m state.Machine) 
 // their records are removed, other machines may get the addresses of these nodes.
 func findStaleRecords(plan *OpenPlan, recorded *state.State) []string {
 	var out []string
-	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
+	for _, node := range nixeval.SortedNames(recorded.Machines) {
 		desired := slices.ContainsFunc(plan.Places, func(p changes.Place) bool { return p.Node == node })
 		present := slices.ContainsFunc(plan.Changes, func(c changes.Change) bool { return c.Node == node })
 		if !desired && !present {

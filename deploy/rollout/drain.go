@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -12,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // drainMembers drains members of an engine with one call, and sends events for the start, the progress and the end. A member on
@@ -114,7 +114,7 @@ func newBlockedError(checks map[string]engine.DrainCheck) error {
 
 // announceDeletions sends a note for each workload that the drains will delete.
 func (r reporter) announceDeletions(checks map[string]engine.DrainCheck) {
-	for _, node := range slices.Sorted(maps.Keys(checks)) {
+	for _, node := range nixeval.SortedNames(checks) {
 		for _, item := range checks[node].Deleted {
 			r.send.NoteOn(node, "%s: the drain deletes %s, which %s", node, item.Work, item.Reason)
 		}

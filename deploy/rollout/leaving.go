@@ -98,7 +98,7 @@ func recordedMembers(hive *nixeval.Hive, recorded *state.State, kind string, run
 	for _, n := range hive.Nodes {
 		names = append(names, n.Name)
 	}
-	for _, name := range slices.Sorted(maps.Keys(recorded.Nodes)) {
+	for _, name := range nixeval.SortedNames(recorded.Nodes) {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
@@ -193,7 +193,7 @@ func (cluster Cluster) removeLeaving(ctx context.Context, node string) error {
 func (cluster Cluster) UncordonDrained(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncordonTimeout)
 	defer cancel()
-	err := fleet.ForAll(slices.Sorted(maps.Keys(cluster.drained)), func(node string) error {
+	err := fleet.ForAll(nixeval.SortedNames(cluster.drained), func(node string) error {
 		m := cluster.drained[node]
 		switch {
 		case m.Kind == "":

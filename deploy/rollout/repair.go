@@ -3,13 +3,13 @@ package rollout
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // repair solves problems that waiting does not solve and that keep the cluster from working at the end of a run, such as a systemd
@@ -92,7 +92,7 @@ func (r repair) uncordon(ctx context.Context, e engine.Engine) {
 	ctx, cancel := context.WithTimeout(ctx, uncordonTime)
 	defer cancel()
 	members, _ := e.Members(ctx) // an error is ignored: the conditions report an engine that does not answer
-	for _, node := range slices.Sorted(maps.Keys(members)) {
+	for _, node := range nixeval.SortedNames(members) {
 		if members[node].Drained && slices.Contains(r.nodes, node) && e.Uncordon(ctx, node) == nil {
 			r.send.WarnOn(node, "%s: it was still drained by nixbench, and takes work again", node)
 		}
@@ -101,7 +101,7 @@ func (r repair) uncordon(ctx context.Context, e engine.Engine) {
 
 // outOfService returns the members that an administrator or the engine had taken out of service before the run.
 func (cluster Cluster) outOfService() []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(cluster.Members)), func(node string) bool {
+	return slices.DeleteFunc(nixeval.SortedNames(cluster.Members), func(node string) bool {
 		m := cluster.Members[node]
 		return !m.Cordoned || m.Drained
 	})

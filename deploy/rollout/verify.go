@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -120,7 +119,7 @@ func adjust(ctx context.Context, engines []engine.Engine, nodes []string, dry bo
 func AdjustmentLines(changes map[string][]string) []string {
 	nodes := map[string][]string{}
 	var texts []string
-	for _, node := range slices.Sorted(maps.Keys(changes)) {
+	for _, node := range nixeval.SortedNames(changes) {
 		text := strings.Join(changes[node], ", ")
 		if nodes[text] == nil {
 			texts = append(texts, text)

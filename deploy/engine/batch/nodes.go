@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Node is a node as its batch system reports it. The zero value is a node that does not exist.
@@ -292,7 +292,7 @@ func (p Pool[N]) compare(ctx context.Context, except []string) (unready, problem
 		problems = append(problems, name+problem)
 	}
 	delete(all, p.Head.Node())
-	for _, name := range slices.Sorted(maps.Keys(all)) {
+	for _, name := range nixeval.SortedNames(all) {
 		if text := p.Extra(all[name]); text != "" {
 			problems = append(problems, name+text)
 		}

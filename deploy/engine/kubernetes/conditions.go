@@ -14,6 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Conditions implements [engine.Checker].
@@ -95,7 +96,7 @@ func (e checker) checkNodesReady(ctx context.Context) error {
 	}
 	add("not registered", absent)
 	add("not Ready", notReady)
-	add("registered, but not in the hive", slices.Sorted(maps.Keys(nodes)))
+	add("registered, but not in the hive", nixeval.SortedNames(nodes))
 	hollow, err := e.checkHollow(ctx)
 	if err != nil {
 		return engine.LastLine(err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 const (
@@ -40,6 +41,6 @@ func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]stri
 			behind = append(behind, node)
 		}
 	}
-	slices.Sort(behind)
+	slices.SortFunc(behind, nixeval.CompareNatural)
 	return behind, nil
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
-	"maps"
+	"github.com/nixbench/nixbench/nixeval"
 	"net/netip"
 	"slices"
 	"strings"
@@ -156,7 +156,7 @@ func describeDifference(w Desired, f provider.Actual) string {
 // findRemovals returns the changes that remove machines of nodes that the hive does not contain.
 func findRemovals(desired []Desired, existing map[string]locatedMachine, recorded map[string]state.Machine) []Change {
 	var out []Change
-	for _, node := range slices.Sorted(maps.Keys(existing)) {
+	for _, node := range nixeval.SortedNames(existing) {
 		if slices.ContainsFunc(desired, func(w Desired) bool { return w.Node == node }) {
 			continue
 		}

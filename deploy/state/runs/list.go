@@ -14,6 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Summary describes a run in the list of runs.
@@ -102,6 +103,7 @@ func readRun(d state.Dir, id string, holder *state.Holder) *Run {
 	if err != nil {
 		return &Run{ID: id, dir: d, err: fmt.Errorf("run %s: %w", id, err)}
 	}
+	slices.SortFunc(r.Nodes, func(a, b state.NodeResult) int { return nixeval.CompareNatural(a.Node, b.Node) })
 	r.dir, r.running = d, r.Ended == nil && holder != nil && holder.Is(r.Holder)
 	return r
 }

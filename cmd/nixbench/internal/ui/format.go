@@ -48,10 +48,7 @@ func formatPhase(s style, e event.Event, began time.Time, width int) string {
 	if e.Failed {
 		text = strings.TrimSuffix("failed; "+text, "; ")
 	}
-	room := 30
-	if s.marks { // the durations of results are in the same column
-		room = max(30, width-24)
-	}
+	room := max(30, width-24) // the durations of results are in the same column
 	return fmt.Sprintf("%s%-9s %s %s", s.mark(e.Failed), e.Phase, padRight(text, room), formatDuration(e.Time.Sub(began)))
 }
 

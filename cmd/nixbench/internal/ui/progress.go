@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // progress tracks what has begun in a run and not ended. The view shows these activities as live lines, or reports those that have
@@ -14,7 +15,7 @@ import (
 type progress struct {
 	verbose bool // the view shows logs of builds and nodes, so a log line counts as output
 	open    []*activity
-	nodes   []string             // the nodes in the order in which they began
+	nodes   []string             // the nodes with events, in natural order
 	began   map[string]time.Time // when each node began
 }
 
@@ -29,8 +30,8 @@ type activity struct {
 
 // apply updates the activities with an event. If the event ends a phase or a node, it returns when that began.
 func (p *progress) apply(e event.Event) (began time.Time) {
-	if e.Node != "" && !slices.Contains(p.nodes, e.Node) {
-		p.nodes = append(p.nodes, e.Node)
+	if i, known := slices.BinarySearchFunc(p.nodes, e.Node, nixeval.CompareNatural); e.Node != "" && !known {
+		p.nodes = slices.Insert(p.nodes, i, e.Node)
 	}
 	switch e.Kind {
 	case event.PhaseStart, event.NodeStart:
@@ -143,7 +144,7 @@ func (p *progress) findPhase(node string, phase event.Phase) *activity {
 	return nil
 }
 
-// perNode returns the activity to show for each node, and for waits that belong to no node, in the order in which the nodes began.
+// perNode returns the activity to show for waits that belong to no node, and for each node, in natural order.
 // A wait is shown rather than a phase. A wait without a phase belongs to a single command on the node, and is shown only if the node
 // has no phase.
 func (p *progress) perNode() []*activity {

@@ -65,11 +65,11 @@ func TestPlain(t *testing.T) {
 	v.Problems(4, someProblems)
 	v.Close()
 	want := `hive      /h/hive.nix
-survey    3 nodes in 2 units              1.5s
+survey    3 nodes in 2 units                                        1.5s
 warning: a is old
   and grey
-evaluate  2 units in 1 process            4.5s
-build     failed                          7.5s
+evaluate  2 units in 1 process                                      4.5s
+build     failed                                                    7.5s
 error: a: line one
 
     line two
