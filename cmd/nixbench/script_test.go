@@ -58,6 +58,7 @@ func TestScripts(t *testing.T) {
 			"noprocess":   noProcessCmd,
 			"silent":      silentCmd,
 			"sshserver":   sshServerCmd,
+			"typed":       typedCmd,
 			"waitfor":     waitForCmd,
 		},
 	})

@@ -73,6 +73,9 @@ func (c *errorWriter) Columns() int { return Columns(c.Writer) }
 func New(o Options) *View {
 	f, _ := o.Err.(*os.File)
 	v := newView(o, !o.JSON && f != nil && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb")
+	if v.live != nil {
+		v.live.echo = newEcho(f)
+	}
 	go v.updateUntilClosed()
 	return v
 }
@@ -243,7 +246,7 @@ func (v *View) Stderr() io.Writer { return Printable(v.err) }
 func (v *View) Pause(f func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.live.clear()
+	v.live.pause()
 	f()
 }
 
