@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 const buildLong = `Evaluate and build the systems of nodes, and print the store path for each node.
@@ -66,6 +67,24 @@ func runBuild(a *app, f fleetFlags, set func(*deploy.Request), keepGoing, keepRe
 			rows = append(rows, ui.Row{c.Node, c.Path})
 		}
 	}
-	a.view.Result(built, func(w io.Writer) { ui.List(w, rows) })
+	a.view.Result(built, func(w io.Writer) { listPaths(w, rows) })
 	return err
+}
+
+// listPaths writes rows of a node and a store path. On a terminal, consecutive nodes with the same path are one row.
+func listPaths(w io.Writer, rows []ui.Row) {
+	if ui.Columns(w) == 0 {
+		ui.List(w, rows)
+		return
+	}
+	var folded []ui.Row
+	var nodes []string
+	for i, r := range rows {
+		if i == 0 || rows[i-1][1] != r[1] {
+			nodes, folded = nil, append(folded, ui.Row{"", r[1]})
+		}
+		nodes = append(nodes, r[0])
+		folded[len(folded)-1][0] = event.Nodes(nodes)
+	}
+	ui.List(w, folded)
 }

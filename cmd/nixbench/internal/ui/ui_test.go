@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -307,6 +308,31 @@ func TestRaw(t *testing.T) {
 		}
 		v.mu.Unlock()
 		v.Close()
+	}
+}
+
+// Equal failures of nodes are one line on a terminal. A log has a line for each node.
+func TestEqualFailures(t *testing.T) {
+	problems := []Problem{{Message: "w-1: keys: no"}, {Message: "interrupted"}, {Message: "w-2: keys: no"}, {Message: "w-2: other"}, {Message: "w-10: keys: no"}, {Message: "interrupted"}}
+	var terminal, log strings.Builder
+	writeProblems(&terminal, style{marks: true}, problems)
+	writeProblems(&log, style{}, problems)
+	if want := "error: w-1 … w-10 (3 nodes): keys: no\nerror: interrupted\nerror: w-2: other\nerror: interrupted\n"; terminal.String() != want {
+		t.Errorf("terminal:\n%s", terminal.String())
+	}
+	if strings.Count(log.String(), "\n") != len(problems) {
+		t.Errorf("log:\n%s", log.String())
+	}
+}
+
+// The live lines of nodes are in natural order, whichever begins first.
+func TestLiveOrder(t *testing.T) {
+	var p progress
+	for _, name := range []string{"w-10", "w-2", "w-1"} {
+		p.apply(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: name, Time: time.Now()})
+	}
+	if want := []string{"w-1", "w-2", "w-10"}; !slices.Equal(p.nodes, want) {
+		t.Errorf("got %q", p.nodes)
 	}
 }
 
