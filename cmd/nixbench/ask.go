@@ -40,7 +40,7 @@ func (a *app) confirm(question string, on []string, yes bool) error {
 	}
 	asked, answer := time.Now(), ""
 	a.view.Pause(func() {
-		discardInput(int(os.Stdin.Fd()))
+		ui.DiscardInput(int(os.Stdin.Fd()))
 		fmt.Fprintf(a.view.Stderr(), "%s [y/N] ", question)
 		var err error
 		if answer, err = readOrCancel(a.ctx, func() (string, error) {

@@ -142,7 +142,7 @@ func (t *timeouts) add(set *pflag.FlagSet, limits ...timeLimit) {
 		usage = "time limits, `NAME=DURATION` between commas:"
 		for _, l := range limits {
 			if usage += " " + l.name; l.value > 0 {
-				usage += " (" + formatLimit(l.value) + ")"
+				usage += " (" + formatShortDuration(l.value) + ")"
 			}
 			usage += " " + l.help + ";"
 		}
@@ -166,7 +166,7 @@ func (t timeouts) Type() string { return "string" }
 // String returns the default that the help shows.
 func (t timeouts) String() string {
 	if len(t) == 1 {
-		return formatLimit(t[0].value)
+		return formatShortDuration(t[0].value)
 	}
 	return ""
 }
@@ -191,19 +191,11 @@ func (t timeouts) Set(text string) error {
 			return err
 		}
 		if d < t[i].min {
-			return fmt.Errorf("the time limit %s must be at least %s", name, formatLimit(t[i].min))
+			return fmt.Errorf("the time limit %s must be at least %s", name, formatShortDuration(t[i].min))
 		}
 		t[i].value = d
 	}
 	return nil
-}
-
-// formatLimit formats a duration without units that are zero: 5m and not 5m0s.
-func formatLimit(d time.Duration) string {
-	if d > 0 && d%time.Minute == 0 {
-		return strings.TrimSuffix(d.String(), "0s")
-	}
-	return d.String()
 }
 
 // choice is the value of a flag that accepts only some words.

@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -24,38 +25,27 @@ func (d *Deployer) rebootNode(ctx context.Context, n nixeval.Node, boot string, 
 }
 
 // UploadVolatileKeys uploads the keys of a booted node that are in /run, because the boot has deleted them. It uploads none to a node
-// that nixbench has not deployed.
+// that nixbench has not deployed, and removes none.
 func (d *Deployer) UploadVolatileKeys(ctx context.Context, n nixeval.Node) error {
-	if d.Store.Node(n.Name).LastConfirmed == nil {
+	deployment, err := d.Machines.NodeDeployment(n, d.Store)
+	deployment.Keys = maps.Clone(deployment.Keys)
+	maps.DeleteFunc(deployment.Keys, func(_ string, k nixeval.Key) bool { return !strings.HasPrefix(k.PathOnNode(), "/run/") })
+	if err == nil && (len(deployment.Keys) == 0 || d.Store.Node(n.Name).LastConfirmed == nil) {
 		return nil
 	}
-	deployment, err := d.Machines.NodeDeployment(n, d.Store)
-	volatile := maps.Clone(deployment.Keys)
-	maps.DeleteFunc(volatile, func(_ string, k nixeval.Key) bool { return !strings.HasPrefix(k.PathOnNode(), "/run/") })
-	if err == nil && len(volatile) > 0 {
-		deployment.Keys = volatile
+	set, loadErr := d.Uploader.Load(ctx, n.Name, deployment, secrets.All)
+	if err = errors.Join(err, loadErr); err == nil {
 		d.Fleet.Drop(n.Name) // close the connection to the system that ran before the boot
-		err = uploadAgain(ctx, d, n, deployment)
+		var h *remote.Host
+		if h, err = d.Fleet.Host(ctx, n); err == nil {
+			set.KeepOld, set.Restart = true, true
+			_, err = d.Uploader.Upload(ctx, h, set)
+		}
 	}
 	if err != nil {
 		return &fleet.NodeError{Node: n.Name, Step: event.Keys, Err: err}
 	}
 	return nil
-}
-
-// uploadAgain uploads keys to a node, and removes no other keys from it.
-func uploadAgain(ctx context.Context, d *Deployer, n nixeval.Node, keys nixeval.Deployment) error {
-	set, err := d.Uploader.Load(ctx, n.Name, keys, secrets.All)
-	if err != nil {
-		return err
-	}
-	h, err := d.Fleet.Host(ctx, n)
-	if err != nil {
-		return err
-	}
-	set.KeepOld, set.Restart = true, true
-	_, err = d.Uploader.Upload(ctx, h, set)
-	return err
 }
 
 // rebootDeployed reboots nodes that this run has deployed without an error, and returns their new results. It does not reboot a

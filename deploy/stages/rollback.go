@@ -58,7 +58,7 @@ func PlanRollback(nodes []nixeval.Node, recorded map[string]state.Node, to Rollb
 		case b == nil || b.Run != last.Run:
 			s.SkipReason = "not changed by run " + last.Run
 		default:
-			s.Path, s.Generation = b.Path, b.Generation
+			s.Path = b.Path
 		}
 		if steps[i] = s; s.SkipReason == "" {
 			affected = append(affected, n)
@@ -87,7 +87,7 @@ func (s *Step) setObserved(o fleet.Outcome[activate.Node], to RollbackTo) {
 	case to.Generation != 0:
 		s.setGenerationTarget(to.Generation)
 	default:
-		s.Generation = findGeneration(s.From, s.Path, s.Generation)
+		s.Generation = node.GenerationOf(s.From, s.Path)
 	}
 	if s.Err == nil && s.From.Current == s.Path && s.From.Profile == s.Path {
 		s.SkipReason = "runs it already"
@@ -116,19 +116,8 @@ func (s *Step) setRunTarget(r *runs.Run) {
 	case r.Nodes[i].Path == "" || r.Nodes[i].Outcome != state.Switched && r.Nodes[i].Outcome != state.Unchanged:
 		s.SkipReason = "run " + r.ID + " left no new system on it"
 	default:
-		s.Path, s.Generation = r.Nodes[i].Path, r.Nodes[i].After
+		s.Path = r.Nodes[i].Path
 	}
-}
-
-// findGeneration returns the number of the generation with a system in the node's profile, or 0. had is the recorded number:
-// findGeneration returns had if this generation still contains the system.
-func findGeneration(n activate.Node, path string, had int) int {
-	for _, g := range n.Generations {
-		if g.Number == had && g.Path == path {
-			return had
-		}
-	}
-	return node.GenerationOf(n, path)
 }
 
 // ChangesNode reports whether the step changes its node.

@@ -15,7 +15,6 @@ import (
 type progress struct {
 	verbose bool // the view shows logs of builds and nodes, so a log line counts as output
 	open    []*activity
-	nodes   []string             // the nodes with events, in natural order
 	began   map[string]time.Time // when each node began
 }
 
@@ -30,9 +29,6 @@ type activity struct {
 
 // apply updates the activities with an event. If the event ends a phase or a node, it returns when that began.
 func (p *progress) apply(e event.Event) (began time.Time) {
-	if i, known := slices.BinarySearchFunc(p.nodes, e.Node, nixeval.CompareNatural); e.Node != "" && !known {
-		p.nodes = slices.Insert(p.nodes, i, e.Node)
-	}
 	switch e.Kind {
 	case event.PhaseStart, event.NodeStart:
 		p.endPhase(e.Node, e.Phase)
@@ -164,10 +160,8 @@ func (p *progress) perNode() []*activity {
 		}
 	}
 	var out []*activity
-	for _, name := range append([]string{""}, p.nodes...) {
-		if a := shown[name]; a != nil {
-			out = append(out, a)
-		}
+	for _, name := range nixeval.SortedNames(shown) {
+		out = append(out, shown[name])
 	}
 	return out
 }

@@ -331,8 +331,12 @@ func TestLiveOrder(t *testing.T) {
 	for _, name := range []string{"w-10", "w-2", "w-1"} {
 		p.apply(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: name, Time: time.Now()})
 	}
-	if want := []string{"w-1", "w-2", "w-10"}; !slices.Equal(p.nodes, want) {
-		t.Errorf("got %q", p.nodes)
+	var got []string
+	for _, a := range p.perNode() {
+		got = append(got, a.Node)
+	}
+	if want := []string{"w-1", "w-2", "w-10"}; !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -1,9 +1,0 @@
-package main
-
-import "golang.org/x/sys/unix"
-
-// discardInput discards what the user typed on a terminal before a question. It does nothing to a pipe.
-func discardInput(fd int) {
-	const input = 1 // FREAD of sys/fcntl.h
-	_ = unix.IoctlSetPointerInt(fd, unix.TIOCFLUSH, input)
-}
