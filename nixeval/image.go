@@ -8,14 +8,14 @@ import (
 )
 
 // WithoutFacts returns an evaluator for the same hive without facts (such as addresses). It is used for boot images, which are
-// built before machines exist. The new evaluator sends only messages and build events to send, and no phases.
-func (e *Evaluator) WithoutFacts(send event.Sink) *Evaluator {
+// built before machines exist. The new evaluator sends only messages that e has not sent and build events, and no phases.
+func (e *Evaluator) WithoutFacts() *Evaluator {
 	o := e.Options
 	o.Facts = ""
 	o.Send = func(ev event.Event) {
 		switch ev.Kind {
 		case event.Message, event.BuildStart, event.BuildEnd, event.BuildLog:
-			send.Send(ev)
+			e.Send(ev)
 		}
 	}
 	return e.withOptions(o)

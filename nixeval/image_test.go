@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
@@ -16,7 +17,7 @@ func TestImages(t *testing.T) {
 	t.Setenv("NIX_CONFIG", fixture.NixConfig)
 	dir := t.TempDir()
 	hive := filepath.Join(dir, "hive.nix")
-	if err := os.WriteFile(hive, []byte(`{
+	if err := os.WriteFile(hive, []byte(`builtins.trace "each evaluation prints this" {
   meta.nixpkgs = import `+mini+` { system = "x86_64-linux"; };
   roles.w = { count = 0; perNode = true; modules = [ ({ runtime, ... }: { environment.etc.x.text = if runtime == null then "generic" else throw "it has facts"; }) ]; };
   roles.given.image = derivation { name = "an-image"; system = "x86_64-linux"; builder = "/bin/sh"; args = [ "-c" "echo `+filepath.Base(dir)+t.Name()+` > $out" ]; };
@@ -29,8 +30,14 @@ func TestImages(t *testing.T) {
 	if err := os.WriteFile(facts, []byte(`{"version":1,"cluster":"hive","nodes":{},"roles":{}}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	e := New(Options{Source: Source{File: hive, Dir: dir}, Facts: facts})
-	g := e.WithoutFacts(nil)
+	printed := 0
+	send := func(ev event.Event) {
+		if ev.Kind == event.Message && ev.Text == "each evaluation prints this" {
+			printed++
+		}
+	}
+	e := New(Options{Source: Source{File: hive, Dir: dir}, Facts: facts, Send: send})
+	g := e.WithoutFacts()
 	images, err := g.Images(t.Context(), "vm", []string{"w"})
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +55,9 @@ func TestImages(t *testing.T) {
 	h, err := e.Survey(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if printed != 1 {
+		t.Errorf("a message of three evaluations was sent %d times", printed)
 	}
 	given := *h.Roles["given"].Image
 	if err := g.RealiseImage(t.Context(), "given"); err != nil {

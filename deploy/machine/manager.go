@@ -38,7 +38,7 @@ func (m *Manager) HasMachines(recorded *state.State) bool {
 }
 
 func (m *Manager) images() image.Loader {
-	return image.Loader{Hive: m.Hive, Eval: m.Eval, Keep: m.Keep, Send: m.Send}
+	return image.Loader{Hive: m.Hive, Eval: m.Eval, Keep: m.Keep}
 }
 
 // Starter creates and starts the machines of a plan, and writes them to the state.

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/durable"
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/nixeval"
@@ -26,7 +25,6 @@ type Loader struct {
 	Hive *nixeval.Hive
 	Eval *nixeval.Evaluator                           // builds the images of roles without the option image
 	Keep func(built map[string]nixeval.Closure) error // creates garbage collector roots for built images, under the given names; nil: no roots
-	Send event.Sink
 }
 
 // Load returns the image for each key. If a role has no option image, Load builds the role's image.
@@ -41,7 +39,7 @@ func (l Loader) Load(ctx context.Context, keys []Key) (map[Key]provider.Image, e
 			continue
 		}
 		if isUnbuilt(*path) {
-			if err := l.Eval.WithoutFacts(l.Send).RealiseImage(ctx, key.Role); err != nil {
+			if err := l.Eval.WithoutFacts().RealiseImage(ctx, key.Role); err != nil {
 				errs = append(errs, err)
 				continue
 			}
@@ -59,7 +57,7 @@ func (l Loader) Load(ctx context.Context, keys []Key) (map[Key]provider.Image, e
 
 // build builds the images of roles for hypervisors of a kind, loads these images, and adds them to out.
 func (l Loader) build(ctx context.Context, kind provider.Kind, roles []string, out map[Key]provider.Image) error {
-	e := l.Eval.WithoutFacts(l.Send)
+	e := l.Eval.WithoutFacts()
 	closures, err := e.Images(ctx, string(kind), roles)
 	if err != nil {
 		var bad *nixeval.NixError
