@@ -45,11 +45,20 @@ resolve() { [ ! -e "$1" ] || readlink -e "$1"; }
 # now sets $now to the seconds since boot. The wall clock may jump during a switch.
 now() { read -r up _ </proc/uptime; now=${up%.*}; }
 
-# pause waits for SECONDS, which may be a fraction. It reads from a pipe into which nothing is written.
+# pause waits for SECONDS, which may be a fraction, or until another shell calls `wake`. It reads from the pipe of `listen`, or
+# from a pipe into which nothing is written.
 pause() { # SECONDS
-  [ -n "${silence:-}" ] || exec {silence}<> <(:)
-  read -r -t "$1" -u "$silence" _ || :
+  [ -n "${bell:-}" ] || exec {bell}<> <(:)
+  read -r -t "$1" -u "$bell" _ || :
 }
+
+# listen opens a named pipe, so that `wake` with the same NAME in another shell ends a pause of this shell. The run listens as
+# `run`, and a shell that follows the run listens as `follower`.
+listen() { # NAME
+  [ -p "$live/$1.bell" ] || mkfifo -m 0600 "$live/$1.bell" 2>/dev/null || return 0
+  exec {bell}<>"$live/$1.bell"
+}
+wake() { [ ! -p "$live/$1.bell" ] || echo 1<>"$live/$1.bell"; } # NAME
 
 # askSystemd sets $answer to the output of systemctl, and returns the exit status of systemctl. It waits for at most 10 seconds,
 # because systemd may be busy for long. Callers read $answer through a pipe: a here-string may need a file in /tmp, and /tmp may
@@ -118,6 +127,7 @@ save() {
   saves=$((saves + 1))
   [ $((saves % 60)) != 0 ] || change=replace
   $change "$live/state" "$record" || return
+  wake follower
   case $phase in
   # At the beginning of a run, write a new file: it needs a block of the disk, so that a full disk is found before anything is
   # changed. At the end of the run, this file is replaced.

@@ -50,7 +50,7 @@ runSwitch() { # PATIENCE COMMAND…
   begun=$now moved=$now
   # Read only what is already in the pipe: a read with a time limit may lose what it has read when the time is over.
   until read -t 0 -u "$report"; do
-    pause 0.05
+    pause 0.5
     if isAnswered abort && [ "$phase" = switching ]; then
       code=aborted
       break
@@ -85,11 +85,7 @@ runSwitch() { # PATIENCE COMMAND…
   else
     # Wait for the last log lines of the command. Then kill the processes that the command has left, as systemd does when the main
     # process of a systemd unit ends.
-    for _ in {1..25}; do
-      ! read -t 0 -u "$report" || break
-      pause 0.02
-    done
-    read -t 0 -u "$report" || stopSwitch
+    read -r -t 2 -u "$report" _ || stopSwitch
   fi
   exec {report}<&-
 }
@@ -100,9 +96,9 @@ runSwitch() { # PATIENCE COMMAND…
 perform() {
   # Undo the run's protection from the OOM killer for the switch, which is not more important than the node's services.
   echo 0 >/proc/self/oom_score_adj
-  [ -z "${silence:-}" ] || exec {silence}>&-
+  [ -z "${bell:-}" ] || exec {bell}>&-
   [ -z "${logFd:-}" ] || exec {logFd}<&-
-  { "$@" </dev/null 2>&1 3>&-; echo $? >&3; } | tee -a "$live/log" 3>&-
+  { "$@" </dev/null 2>&1 3>&-; echo $? >&3; wake run; } | tee -a "$live/log" 3>&-
   echo >&3
 }
 

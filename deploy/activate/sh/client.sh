@@ -84,6 +84,7 @@ follow() { # RUN LINES [ANSWERED]
   confirm-again | abort) until=' returned ' ;;
   confirm-return) until=' ' ;;
   esac
+  listen follower
   now
   checked=$now
   while :; do
@@ -115,7 +116,7 @@ follow() { # RUN LINES [ANSWERED]
         continue
       fi
     fi
-    pause 0.05
+    pause 0.2
   done
   [ -z "${partial-}" ] || printLogLine "$partial"
   for log in "$live"/units/*; do
@@ -163,6 +164,7 @@ answer() { # confirm|confirm-again|confirm-return|abort RUN LINES [watch]
   [ "$run" = "$2" ] || die "run $2 was replaced by run $run"
   [ -z "${4:-}" ] || : >"$live/watch"
   [ ! -d "$live" ] || : >"$live/$1" # the node may have rebooted
+  wake run
   case $phase in rolling-back | 'done') ;; *) echo accepted=yes ;; esac # the run has not failed before this login
   follow "$2" "$3" "$1"
 }

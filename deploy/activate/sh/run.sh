@@ -127,7 +127,7 @@ runInstaller() { # COMMAND…
   # The run is protected from the OOM killer. Undo this for the boot loader's installer, which is not more important than the
   # node's services.
   echo 0 >/proc/self/oom_score_adj
-  [ -z "${silence:-}" ] || exec {silence}>&-
+  [ -z "${bell:-}" ] || exec {bell}>&-
   exec {logFd}<&-
   "$@" </dev/null >>"$live/log" 2>&1
   echo $?
@@ -230,6 +230,7 @@ recordDeployed() {
 
 supervise() {
   load $live/state || die "no state"
+  listen run
   if [ "$phase" != starting ]; then
     # systemd has restarted this systemd unit, because the two commands of this script, `supervise` and then `recover`, were both
     # killed.
@@ -300,6 +301,9 @@ verifySwitch() {
   [ $watches = 0 ] || awaitAnswer confirmed confirm-again
 }
 
+# isAborted reports whether the client requests a rollback. It then sets $reason.
+isAborted() { isAnswered abort && reason=aborted; }
+
 # awaitAnswer waits until the client (nixbench) has confirmed the run over a new connection. It fails if the client does not
 # confirm within $armed seconds, or asks for a rollback. If no rollback is armed, it returns at once.
 awaitAnswer() { # PHASE ANSWER
@@ -309,16 +313,13 @@ awaitAnswer() { # PHASE ANSWER
   deadline=$((now + armed))
   save || :
   while ! isAnswered "$2"; do
-    if isAnswered abort; then
-      reason=aborted
-      return 1
-    fi
+    ! isAborted || return 1
     now
     if [ "$now" -ge "$deadline" ]; then
       reason=unconfirmed
       return 1
     fi
-    pause 0.03
+    pause 1
   done
   phase=settling # the next step saves it
 }

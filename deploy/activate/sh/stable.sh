@@ -192,10 +192,7 @@ waitForJobs() {
   now
   began=$now moved=$now mark=''
   while findPendingJobs && [ -n "$pending" ]; do
-    if isAnswered abort; then
-      reason=aborted
-      return 1
-    fi
+    ! isAborted || return 1
     now
     if [ "$pending" != "$mark" ]; then
       mark=$pending moved=$now
@@ -257,10 +254,7 @@ watchServices() {
   echo "watching for ${settle}s the started units:$watched$startedTriggers$held" >>"$live/log"
   while :; do
     pause 0.5
-    if isAnswered abort; then
-      reason=aborted
-      return 1
-    fi
+    ! isAborted || return 1
     latest='' restarting=''
     [ ${#units[@]} = 0 ] || while read -r id entered restarts type state sub; do
       case $watched in *" $id "*) ;; *) continue ;; esac
