@@ -34,7 +34,7 @@ func (st *Store) ExportClosure(ctx context.Context) error {
 		return err
 	}
 	defer f.Close()
-	cmd := exec.CommandContext(ctx, "nix-store", append([]string{"--export"}, st.Sweep.closure()...)...)
+	cmd := exec.CommandContext(ctx, "nix-store", append([]string{"--export"}, st.Sweep.Closure()...)...)
 	cmd.Stdout = f
 	return runNixStore(cmd)
 }
@@ -45,7 +45,7 @@ func (st *Store) RemoveClosure() error { return os.RemoveAll(filepath.Join(st.Fo
 // ImportClosure adds the store paths in the sweep's folder to the Nix store, if there are some and one is missing.
 func (st *Store) ImportClosure(ctx context.Context) error {
 	f, err := os.Open(filepath.Join(st.Folder, closureFile))
-	if errors.Is(err, fs.ErrNotExist) || !slices.ContainsFunc(st.Sweep.closure(), func(path string) bool { return !durable.Exists(path) }) {
+	if errors.Is(err, fs.ErrNotExist) || !slices.ContainsFunc(st.Sweep.Closure(), func(path string) bool { return !durable.Exists(path) }) {
 		return nil
 	}
 	if err != nil {
@@ -66,8 +66,8 @@ func runNixStore(cmd *exec.Cmd) error {
 	return nil
 }
 
-// closure returns the store paths of the systems of all configurations.
-func (s Sweep) closure() (out []string) {
+// Closure returns the store paths of the systems of all configurations.
+func (s Sweep) Closure() (out []string) {
 	for _, c := range s.Configurations {
 		out = append(out, c.Closure...)
 	}

@@ -119,16 +119,12 @@ func CountComparisons(cells []map[string]string) int {
 func sortTrials(in Input) []Trial {
 	place := map[string]int{}
 	for i, c := range in.Cells {
-		place[stats.Name(c)] = i
-	}
-	of := func(t Trial) int {
-		if i, known := place[stats.Name(t.Cell)]; known {
-			return i
-		}
-		return len(in.Cells)
+		place[bench.FormatCell(c)] = i
 	}
 	out := slices.Clone(in.Trials)
-	slices.SortStableFunc(out, func(a, b Trial) int { return cmp.Or(cmp.Compare(of(a), of(b)), cmp.Compare(a.Order, b.Order)) })
+	slices.SortStableFunc(out, func(a, b Trial) int {
+		return cmp.Or(cmp.Compare(place[bench.FormatCell(a.Cell)], place[bench.FormatCell(b.Cell)]), cmp.Compare(a.Order, b.Order))
+	})
 	return out
 }
 

@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -70,7 +71,7 @@ func byWorkload(groups []stats.Group) [][]stats.Group {
 func (a analysis) timesOf(cell map[string]string) []Trial {
 	var out []Trial
 	for _, t := range a.all {
-		if t.Verdict != bench.Invalid && t.Times != nil && t.Times.Jobs > 0 && stats.Name(without(t.Cell, bench.RepeatFactor)) == stats.Name(cell) {
+		if t.Verdict != bench.Invalid && t.Times != nil && t.Times.Jobs > 0 && maps.Equal(without(t.Cell, bench.RepeatFactor), cell) {
 			out = append(out, t)
 		}
 	}

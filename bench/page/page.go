@@ -21,6 +21,7 @@ type Input struct {
 	Cells   []map[string]string // the cells in the order of the page; each is a map of factors to levels
 	Trials  []Trial
 	Failed  []Trial // attempts without a result
+	Engines string  // the schedulers with their versions
 	Limits  []Limit
 	Claims  []stats.ClaimResult
 	Systems []bench.LevelDifference

@@ -414,3 +414,43 @@ func TestTextLimits(t *testing.T) {
 	}
 	t.Error("there are no limits")
 }
+
+// The page names the computer, the versions of schedulers, each workload, and the thresholds that differ from the defaults of the options.
+func TestFacts(t *testing.T) {
+	in := example(t)
+	in.Sweep.Host = bench.Host{CPUs: 2, CPU: "EPYC", Memory: 4096, Kernel: "6.12", Libvirt: "9.0.0"}
+	in.Engines = "one-1.34.4, two-24.11.5"
+	in.Sweep.Workloads = map[string]bench.Workload{"": {Jobs: 40, Tasks: 80}}
+	in.Sweep.Benchmark.Workloads = map[string]bench.WorkloadOptions{"": {TimeLimit: 60}}
+	options, err := os.ReadFile("../nix/options.nix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := func(name string) (v float64) {
+		m := regexp.MustCompile(`(?s)\n          ` + name + ` = mkOption \{.*?default = "?([0-9.e-]+)`).FindSubmatch(options)
+		if m == nil {
+			t.Fatalf("options.nix has no default of quiet.%s", name)
+		}
+		if _, err := fmt.Sscan(string(m[1]), &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	in.Sweep.Benchmark.Quiet = noise.Thresholds{
+		Steal: value("steal"), ForeignCPU: value("foreignCpu"), PSICPU: value("psiCpu"), Canary: value("canary"), SwapPages: value("swapPages"),
+		Kernel: value("kernelMessages"), Clock: value("clock") / 1000, Frequency: value("frequency"),
+	}
+	page := render(t, in)
+	for _, want := range []string{
+		"2 × EPYC, 4096 MiB of memory", "Linux 6.12, libvirt 9.0.0<", "one-1.34.4, two-24.11.5<", "<dd>the defaults</dd>",
+		"40 jobs with 80 tasks, submitted at once or at the times that they name; a trial ends after 60 s at the latest.",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not contain %s", want)
+		}
+	}
+	in.Sweep.Benchmark.Quiet.PSICPU = 1
+	if page := render(t, in); !strings.Contains(page, "<dd>the defaults; quiet.psiCpu is 1</dd>") {
+		t.Error("a threshold that differs is not on the page")
+	}
+}

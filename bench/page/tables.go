@@ -60,7 +60,7 @@ func (a analysis) listClaims(results []stats.ClaimResult) Table {
 // listMeans returns a table of the means of metrics in each cell, metric by metric.
 func (a analysis) listMeans(metrics []string) Table {
 	t := Table{Title: "Means", Head: []string{"metric", "cell", "mean", "95 % interval", "trials"}}
-	if same := stats.Name(a.same); same != "" {
+	if same := stats.JoinLevels(a.same, ", "); same != "" {
 		t.Note = "In all cells: " + same + "."
 	}
 	all := a.means()

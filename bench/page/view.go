@@ -13,6 +13,7 @@ import (
 // view is the input of the template: texts and positions. The template computes nothing.
 type view struct {
 	Sweep     string
+	Of        bench.Sweep
 	Facts     []frame.Fact
 	Counts    []count
 	Notes     []string
@@ -52,7 +53,7 @@ func newView(in Input) view {
 	noise.Note += " The noise of a trial is its standard deviation, without what the trials of a block share. A comparison finds the visible ratio with a probability of 80 %."
 	all.Title = "All metrics"
 	return view{
-		Sweep: in.Sweep.ID, Facts: listFacts(in, a), Counts: countVerdicts(in.Trials), Notes: in.Notes,
+		Sweep: in.Sweep.ID, Of: in.Sweep, Facts: listFacts(in, a), Counts: countVerdicts(in.Trials), Notes: in.Notes,
 		Before: keepFilled(a.listClaims(in.Claims), means), Workloads: drawWorkloads(a),
 		After:   keepFilled(ratios, noise, a.listLimits(in.Limits, true), a.listSystems(in.Systems), a.listReasons(slices.Concat(in.Failed, trials))),
 		Details: keepFilled(all, a.listFigures(trials, in.Sweep.Benchmark.Quiet)),
@@ -86,17 +87,14 @@ func drawWorkloads(a analysis) (out []workload) {
 
 // listFacts returns the facts at the top of the page, such as the start and the number of trials.
 func listFacts(in Input, a analysis) []frame.Fact {
-	blocks := map[int]bool{}
-	for _, t := range in.Trials {
-		blocks[t.Block] = true
-	}
 	out := []frame.Fact{
 		{Name: "Description", Text: in.Sweep.Description},
 		{Name: "Started", Text: in.Sweep.Created.UTC().Format("2006-01-02 15:04:05 UTC")},
-		{Name: "Trials", Text: fmt.Sprintf("%d in %d blocks, %d cells", len(in.Trials), len(blocks), len(in.Cells))},
+		{Name: "Trials", Text: fmt.Sprintf("%d in %d blocks, %d cells", len(in.Trials), in.Sweep.Benchmark.Repetitions, len(in.Cells))},
+		{Name: "Schedulers", Text: in.Engines},
 		{Name: "Order", Text: in.Sweep.Benchmark.Order},
 		{Name: "Seed", Text: fmt.Sprint(in.Sweep.Benchmark.Seed), Code: true},
-		{Name: "In all cells", Text: stats.Name(a.same)},
+		{Name: "In all cells", Text: stats.JoinLevels(a.same, ", ")},
 		{Name: "Revision of the hive", Text: in.Sweep.Revision, Code: true},
 		{Name: "Version of nixbench", Text: in.Sweep.Nixbench, Code: true},
 	}

@@ -9,9 +9,6 @@ import (
 	"time"
 )
 
-// lastRead is the time limit of the commands that read the end of a program's output after the context of Play has ended.
-const lastRead = 3 * time.Second
-
 // Unit is a program of a player, such as a watch, that runs in a transient systemd unit on a node, because a command over SSH
 // ends with its connection. The program writes lines into a file.
 type Unit struct {
@@ -58,7 +55,7 @@ func ReadLines[T any](ctx context.Context, u Unit, offset int, parse func(line [
 	return lines, offset + len(whole), err
 }
 
-// lastContext returns a context for commands that run after ctx has ended, with the time limit lastRead.
+// lastContext returns a context for commands that run after ctx has ended, such as those that read the end of a program's output.
 func lastContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), lastRead)
+	return context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 }

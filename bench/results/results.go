@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/nixbench/nixbench/bench/page"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -35,8 +37,23 @@ func ReadParts(st *bench.Store) ([]page.Input, error) {
 		times := trial.ListTimes(jobs, a.Result.Began, events)
 		in.Trials[i].Times = &times
 	}
+	in.Engines = listEngines(st.Sweep)
 	baselines, err := readBaselines(st)
 	return splitHollow(in, all, counted, baselines), err
+}
+
+// listEngines returns the packages of schedulers in the systems of a sweep, with their versions.
+func listEngines(s bench.Sweep) string {
+	var found []string
+	for _, k := range deploy.EngineKinds() {
+		form := regexp.MustCompile(`-(` + k.Name + `[a-z-]*-[0-9][0-9.]*)$`)
+		for _, path := range s.Closure() {
+			if m := form.FindStringSubmatch(path); m != nil && !slices.Contains(found, m[1]) {
+				found = append(found, m[1])
+			}
+		}
+	}
+	return strings.Join(found, ", ")
 }
 
 // summarise returns the results of a sweep with these attempts, without the trials of the warm-up. It also returns the attempt of each
@@ -114,8 +131,7 @@ func listNotes(s bench.Sweep, all map[int][]bench.Attempt, counted []bench.Attem
 	if level := s.Level(); level != stats.Level {
 		notes = append(notes, fmt.Sprintf("The sweep may have up to %d blocks: the answers after %d blocks use a level of %.2g %%.", b.MaxBlocks, b.Repetitions, 100*level))
 	}
-	few := slices.ContainsFunc(counted, func(a bench.Attempt) bool { return a.Result.Jobs > 0 && a.Result.Jobs < trial.MinJobsP99 })
-	if few {
+	if slices.ContainsFunc(counted, func(a bench.Attempt) bool { return a.Result.Jobs > 0 && a.Result.Jobs < trial.MinJobsP99 }) {
 		notes = append(notes, fmt.Sprintf("The 99th percentiles of workloads with fewer than %d jobs are absent.", trial.MinJobsP99))
 	}
 	notes = append(notes, bench.DescribePlaces(counted)...)

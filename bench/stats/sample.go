@@ -161,9 +161,6 @@ func pairBlocks(a, b []Sample) (inA, inB []Sample, blocks []int) {
 	return inA, inB, slices.Compact(blocks)
 }
 
-// Name returns the name of a cell: the factors and levels of the cell, sorted by factor.
-func Name(cell map[string]string) string { return JoinLevels(cell, ", ") }
-
 // JoinLevels returns the factors and levels of a cell, sorted by factor, with a separator.
 func JoinLevels(cell map[string]string, separator string) string {
 	var out []string

@@ -428,7 +428,7 @@ func TestEvaluate(t *testing.T) {
 		result := test.claim.Evaluate("name", samples, nil, Level)
 		var parts []string
 		for _, p := range result.Parts {
-			text := Name(p.Cell) + " " + p.Verdict
+			text := JoinLevels(p.Cell, ", ") + " " + p.Verdict
 			if p.Reason != "" {
 				text += " (" + p.Reason + ")"
 			}

@@ -212,15 +212,12 @@ func (c *cluster) Remove(ctx context.Context, log io.Writer) error {
 		return err
 	}
 	if hasMachines(recorded) {
-		if _, _, err := s.Destroy(ctx, deploy.DestroyRequest{Options: stages.Options{Parallel: parallel, Drain: c.Apply.Drain}}); err != nil {
+		if _, _, err := s.Destroy(ctx, deploy.DestroyRequest{Options: stages.Options{Parallel: 10, Drain: c.Apply.Drain}}); err != nil {
 			return err
 		}
 	}
 	return copyState(filepath.Join(c.folder, ".nixbench", "reservation"), string(c.state))
 }
-
-// parallel is the number of machines that Remove removes at the same time.
-const parallel = 10
 
 // Deploy implements [bench.Cluster].
 func (c *cluster) Deploy(ctx context.Context, configuration bench.Configuration, log io.Writer) (*bench.Running, error) {

@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -131,6 +130,3 @@ func (p *Player) readLines(ctx context.Context, offset int) ([]line, int, error)
 	}
 	return lines, next, nil
 }
-
-// timeOf converts seconds since the epoch to a time, rounded to microseconds.
-func timeOf(seconds float64) time.Time { return time.UnixMicro(int64(math.Round(seconds * 1e6))) }

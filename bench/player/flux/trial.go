@@ -2,6 +2,7 @@ package flux
 
 import (
 	"fmt"
+	"math"
 	"syscall"
 	"time"
 
@@ -112,7 +113,7 @@ func describeStatus(status int) string {
 }
 
 func (t *trial) add(job, kind string, seconds float64) {
-	e := player.Event{Time: timeOf(seconds), Kind: kind, Job: job, Clock: t.leader}
+	e := player.Event{Time: time.UnixMicro(int64(math.Round(seconds * 1e6))), Kind: kind, Job: job, Clock: t.leader}
 	if kind == player.Bound || kind == player.Launched {
 		e.Node = t.nodes[job]
 	}

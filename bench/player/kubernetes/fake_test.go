@@ -20,6 +20,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
+// manifests is the folder with the manifests of the static pods.
+const manifests = "/etc/kubernetes/manifests"
+
 // ahead is what the clock of the fake control plane is ahead.
 const ahead = 7 * time.Second
 
@@ -196,7 +199,7 @@ func (f *fakeCluster) add(at time.Time, text string) {
 // metrics answers to a request for the metrics of an API server, or of kube-scheduler, which runs only on the first control plane.
 func (f *fakeCluster) metrics(node string, argv []string) ([]byte, error) {
 	file := "testdata/apiserver"
-	if slices.Contains(argv, "--server="+schedulerServer) {
+	if slices.Contains(argv, "--server=https://127.0.0.1:10259") {
 		if file = "testdata/scheduler"; node != "cp-1" || f.noScheduler {
 			return nil, errors.New("connection refused")
 		}

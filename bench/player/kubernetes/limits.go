@@ -15,9 +15,6 @@ import (
 	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
-// manifests is the folder with the manifests of the static pods.
-const manifests = "/etc/kubernetes/manifests"
-
 // flag is a flag of a static pod that limits how fast jobs run, with its default.
 type flag struct{ name, byDefault string }
 
@@ -114,7 +111,7 @@ func configLimits(program string, config []byte) []player.Limit {
 
 // readManifest returns the flags of a static pod.
 func (p *Player) readManifest(ctx context.Context, name string) (map[string]string, error) {
-	out, err := p.readFile(ctx, manifests+"/"+name+".yaml")
+	out, err := p.readFile(ctx, "/etc/kubernetes/manifests/"+name+".yaml")
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: read the flags of %s: %w", name, err)
 	}

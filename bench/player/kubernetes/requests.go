@@ -18,9 +18,6 @@ const (
 	sent     = "rest_client_requests_total"
 )
 
-// schedulerServer is the address of kube-scheduler on its own node. kube-scheduler has signed its certificate itself.
-const schedulerServer = "https://127.0.0.1:10259"
-
 // Requests implements [player.Player]. It reads the metrics of all API servers, and of kube-scheduler on each node where
 // kube-scheduler answers. These reads are requests, too: one to each API server.
 func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
@@ -37,8 +34,8 @@ func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
 			return nil, fmt.Errorf("kubernetes: read the number of requests on %s: the API server has no metric %s", node, received)
 		}
 		all = append(all, requests...)
-		// Ignore an error: kube-scheduler may have another port, or the cluster another scheduler.
-		out, err = p.RunLong(ctx, node, nil, "kubectl", "--kubeconfig", adminFile, "--server="+schedulerServer, "--insecure-skip-tls-verify", "get", "--raw", "/metrics")
+		// Ignore an error: kube-scheduler may have another port, or the cluster another scheduler. It has signed its certificate itself.
+		out, err = p.RunLong(ctx, node, nil, "kubectl", "--kubeconfig", adminFile, "--server=https://127.0.0.1:10259", "--insecure-skip-tls-verify", "get", "--raw", "/metrics")
 		if err == nil {
 			all = append(all, parseMetrics(string(out), sent)...)
 		}
