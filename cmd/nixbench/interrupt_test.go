@@ -86,7 +86,7 @@ func interruptedCmd(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func interruptOnce(ts *testscript.TestScript, s syscall.Signal, status int, tty bool, says, mark string, argv []string) {
-	out, err := runUntil(ts, tty, mark, argv, func(cmd *exec.Cmd, _ io.Writer, _ *screen) error { return cmd.Process.Signal(s) })
+	out, err := runUntil(ts, tty, mark, argv, func(cmd *exec.Cmd, _ io.Writer) error { return cmd.Process.Signal(s) })
 	if exitStatus(err) != status || !strings.Contains(out, says) || status == exitOK && strings.Contains(out, "error:") {
 		ts.Fatalf("%v: the command ended with %v:\n%s", s, err, out)
 	}
@@ -98,7 +98,7 @@ func answeredCmd(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 4 {
 		ts.Fatalf("usage: answered ANSWER STATUS TEXT COMMAND…")
 	}
-	out, err := runUntil(ts, true, "[y/N] ", args[3:], func(_ *exec.Cmd, user io.Writer, _ *screen) error {
+	out, err := runUntil(ts, true, "[y/N] ", args[3:], func(_ *exec.Cmd, user io.Writer) error {
 		_, err := io.WriteString(user, args[0]+"\n")
 		return err
 	})
@@ -119,41 +119,9 @@ func exitStatus(err error) int {
 	return -1
 }
 
-// typed COMMAND TEXT KEYS [TEXT KEYS]… TEXT: runs a shell command with job control on a terminal, and types KEYS each time that TEXT
-// appears. ^C and the like are control keys. The command must end with status 0, after the last TEXT, and must show no KEYS.
-func typedCmd(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 4 || len(args)%2 != 0 {
-		ts.Fatalf("usage: typed COMMAND TEXT KEYS [TEXT KEYS]… TEXT")
-	}
-	out, err := runUntil(ts, true, args[1], []string{"sh", "-mc", args[0]}, func(_ *exec.Cmd, user io.Writer, out *screen) error {
-		for i := 2; i < len(args); i += 2 {
-			shown := len(out.String())
-			keys := args[i]
-			if strings.HasPrefix(keys, "^") {
-				keys = string(keys[1] & 0x1f)
-			}
-			if _, err := io.WriteString(user, keys); err != nil {
-				return err
-			}
-			for begun := time.Now(); !strings.Contains(out.String()[shown:], args[i+1]); time.Sleep(10 * time.Millisecond) {
-				if time.Since(begun) > 30*time.Second {
-					return fmt.Errorf("%s did not appear within 30s:\n%q", args[i+1], out.String())
-				}
-			}
-		}
-		return nil
-	})
-	ts.Check(err)
-	for i := 2; i < len(args); i += 2 {
-		if strings.Contains(out, args[i]) {
-			ts.Fatalf("the terminal shows the typed %s:\n%q", args[i], out)
-		}
-	}
-}
-
 // runUntil runs a command until it has created the file mark or, on a terminal, printed mark. It then calls act with the command and
-// the keyboard and the screen of the terminal, and returns the output of the command and how it ended.
-func runUntil(ts *testscript.TestScript, tty bool, mark string, argv []string, act func(*exec.Cmd, io.Writer, *screen) error) (string, error) {
+// the keyboard of the terminal, and returns the output of the command and how it ended.
+func runUntil(ts *testscript.TestScript, tty bool, mark string, argv []string, act func(*exec.Cmd, io.Writer) error) (string, error) {
 	var out screen
 	var keyboard io.Writer
 	var reading sync.WaitGroup // until the command and the terminal are closed
@@ -203,7 +171,7 @@ func runUntil(ts *testscript.TestScript, tty bool, mark string, argv []string, a
 			ts.Fatalf("the command did not reach %s within 30s:\n%s", mark, out.String())
 		}
 	}
-	ts.Check(act(cmd, keyboard, &out))
+	ts.Check(act(cmd, keyboard))
 	select {
 	case err = <-ended:
 	case <-time.After(giveUpAfter / 2): // nixbench has not ended by itself

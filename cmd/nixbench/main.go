@@ -39,11 +39,6 @@ func run(args []string, open hypervisorOpener) int {
 	}()
 
 	app := newApp(ctx, open)
-	defer func() { // also after a panic
-		if app.view != nil {
-			app.view.Pause(func() {}) // restores the terminal
-		}
-	}()
 	ended := make(chan struct{})
 	defer close(ended)
 	go app.watchInterrupt(ended, os.Exit)

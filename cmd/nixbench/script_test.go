@@ -58,7 +58,6 @@ func TestScripts(t *testing.T) {
 			"noprocess":   noProcessCmd,
 			"silent":      silentCmd,
 			"sshserver":   sshServerCmd,
-			"typed":       typedCmd,
 			"waitfor":     waitForCmd,
 		},
 	})

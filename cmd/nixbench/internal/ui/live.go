@@ -13,7 +13,6 @@ import (
 // progress. The methods of a nil live do nothing.
 type live struct {
 	err   io.Writer
-	echo  *echo
 	size  func() (width, height int)
 	drawn int  // number of live lines on the screen
 	still bool // draw no live lines any more
@@ -28,7 +27,7 @@ func newLive(err io.Writer) *live {
 	}}
 }
 
-// clear erases the live lines, which are drawn again at once.
+// clear erases the live lines.
 func (l *live) clear() {
 	if l == nil || l.drawn == 0 {
 		return
@@ -40,18 +39,10 @@ func (l *live) clear() {
 	l.drawn = 0
 }
 
-// pause erases the live lines, until they are drawn again.
-func (l *live) pause() {
-	if l != nil {
-		l.clear()
-		l.echo.set(true)
-	}
-}
-
 // stop erases the live lines, and draws none any more.
 func (l *live) stop() {
 	if l != nil {
-		l.pause()
+		l.clear()
 		l.still = true
 	}
 }
@@ -64,7 +55,6 @@ func (l *live) draw(p *progress) {
 	l.clear()
 	width, height := l.size()
 	lines := formatLines(p, width, max(height-2, 2), time.Now())
-	l.echo.set(len(lines) == 0)
 	fmt.Fprint(l.err, strings.Join(lines, "\n"))
 	l.drawn = len(lines)
 }

@@ -73,9 +73,6 @@ func (c *errorWriter) Columns() int { return Columns(c.Writer) }
 func New(o Options) *View {
 	f, _ := o.Err.(*os.File)
 	v := newView(o, !o.JSON && f != nil && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb")
-	if v.live != nil {
-		v.live.echo = newEcho(f)
-	}
 	go v.updateUntilClosed()
 	return v
 }
@@ -246,7 +243,7 @@ func (v *View) Stderr() io.Writer { return Printable(v.err) }
 func (v *View) Pause(f func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.live.pause()
+	v.live.clear()
 	f()
 }
 

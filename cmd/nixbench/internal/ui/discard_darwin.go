@@ -2,8 +2,6 @@ package ui
 
 import "golang.org/x/sys/unix"
 
-const getTermios, setTermios = unix.TIOCGETA, unix.TIOCSETA
-
 // DiscardInput discards what the user typed on a terminal before a question. It does nothing to a pipe.
 func DiscardInput(fd int) {
 	const input = 1 // FREAD of sys/fcntl.h
