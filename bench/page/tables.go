@@ -194,7 +194,7 @@ var numbers = regexp.MustCompile(`[0-9.]+`)
 
 // listReasons returns a table of the reasons why trials failed, or are not valid, with the trials that have each reason.
 func (a analysis) listReasons(trials []Trial) Table {
-	t := Table{Title: "Reasons", Head: []string{"reason", "trials"}}
+	t := Table{Title: "Reasons", Head: []string{"number", "reason", "trials"}}
 	order := []string{bench.Failed, bench.Invalid, bench.Suspect, bench.Valid}
 	slices.SortStableFunc(trials, func(a, b Trial) int { return slices.Index(order, a.Verdict) - slices.Index(order, b.Verdict) })
 	cells := map[string][]string{} // by the reason without numbers
@@ -208,15 +208,13 @@ func (a analysis) listReasons(trials []Trial) Table {
 			key := numbers.ReplaceAllString(reason, "")
 			if cells[key] == nil {
 				t.Note = "Why trials are not valid. Numbers are those of the first trial."
-				keys, t.Rows = append(keys, key), append(t.Rows, []string{reason, "all"})
+				keys, t.Rows = append(keys, key), append(t.Rows, []string{"", reason, ""})
 			}
 			cells[key] = append(cells[key], fmt.Sprintf("%s block %d: %s", a.nameTrial(x), x.Block, x.Verdict))
 		}
 	}
 	for i, key := range keys {
-		if len(cells[key]) < len(trials) {
-			t.Rows[i][1] = event.Abbreviate(cells[key], "; ")
-		}
+		t.Rows[i][0], t.Rows[i][2] = fmt.Sprintf("%d of %d", len(cells[key]), len(trials)), event.Abbreviate(cells[key], "; ")
 	}
 	return t
 }

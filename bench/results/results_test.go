@@ -138,7 +138,7 @@ func TestShowJSON(t *testing.T) {
 			t.Errorf("%s is %q, want %q", path, v, want)
 		}
 	}
-	if !strings.HasPrefix(text, "Claims\n") || !strings.Contains(text, "\na reason  all\n") {
+	if !strings.HasPrefix(text, "Claims\n") || !strings.Contains(text, "\n12 of 12  a reason  node.count=") {
 		t.Errorf("the claims are not first, or the trials have no reasons:\n%s", text)
 	}
 	r, err := NewReport(st)
