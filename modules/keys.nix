@@ -280,10 +280,8 @@ in
               if [ ''${#started[@]} != 0 ] && systemctl --no-block start -- "''${startedUnits[@]}"; then
                 setActive yes "''${started[@]}"
               fi
-              if [ -z "$ready" ]; then
-                systemd-notify --ready
-                ready=yes
-              fi
+              # It fails if systemd is too busy to answer within five seconds. The next pass of the loop tries again.
+              if [ -z "$ready" ] && systemd-notify --ready; then ready=yes; fi
               read -r -t 5 line <&3 || continue
               for i in "''${!units[@]}"; do
                 case $line in */"''${units[i]}") active[i]=yes ;; esac
