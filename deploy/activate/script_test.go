@@ -559,6 +559,7 @@ only web.service 500 0 active running; later 0.7 dies`)
 			if _, err := n.activate(n.request()); err != nil {
 				t.Fatal(err)
 			}
+			n.waitForEnd("nixbench-activate.service") // it still writes into the folder after it has reported its result
 			if err := os.RemoveAll(filepath.Join(n.root, "run/nixbench")); err != nil {
 				t.Fatal(err)
 			}

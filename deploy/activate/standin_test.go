@@ -93,10 +93,16 @@ func (n *standIn) relink(target, path string) {
 	n.link(target, path)
 }
 
-// holdUnit makes a unit active until the test ends. It waits for the end of a unit with this name, which removes the file.
+// waitForEnd waits for the end of a unit, which removes its file.
+func (n *standIn) waitForEnd(unit string) {
+	n.t.Helper()
+	waitFor(n.t, 10*time.Second, "the end of the unit "+unit, func() bool { return n.read("world/units/"+unit) == "" })
+}
+
+// holdUnit makes a unit active until the test ends.
 func (n *standIn) holdUnit(name string) {
 	n.t.Helper()
-	waitFor(n.t, 10*time.Second, "the end of the unit "+name, func() bool { return n.read("world/units/"+name) == "" })
+	n.waitForEnd(name)
 	process := exec.Command("setsid", "sh", "-c", `echo "$$ $(cut -d " " -f 22 /proc/$$/stat)" >"$0"; exec sleep 300`, filepath.Join(n.world, "units", name))
 	if err := process.Start(); err != nil {
 		n.t.Fatal(err)
