@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,10 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s at %v", e.Kind, e.Time.Sub(begin))
 		}
 	}
-	if diff := cmp.Diff([]string{"submit", "created", "admitted", "bound compute-[1-2]", "launched compute-[1-2]", "start compute-1", "start compute-1", "last compute-1", "last compute-1", "finish"}, got); diff != "" {
+	if len(got) == 10 {
+		slices.Sort(got[5:9]) // the first task may end before the second has begun
+	}
+	if diff := cmp.Diff([]string{"submit", "created", "admitted", "bound compute-[1-2]", "launched compute-[1-2]", "last compute-1", "last compute-1", "start compute-1", "start compute-1", "finish"}, got); diff != "" {
 		t.Error(diff)
 	}
 }
