@@ -155,7 +155,7 @@ func (b *labHive) followJournal() {
 	}
 	_ = cmd.Process.Signal(os.Interrupt)
 	_ = cmd.Wait()
-	b.checkEqual("exit code of logs -f", cmd.ProcessState.ExitCode(), 130)
+	b.checkEqual("exit code of logs -f", cmd.ProcessState.ExitCode(), 0)
 	b.checkEqual("journalctl goes on", b.l.Run(b.t, "m1", "pgrep -x journalctl || :"), "")
 }
 
@@ -263,7 +263,8 @@ func TestLabCommands(t *testing.T) {
 	b.checkEqual("boots", b.l.Run(t, "m1", "cat /etc/x /boot/nixbench-default"), "one"+first["m1"].Current)
 	b.run(0, "rollback", "--on", "m1")
 	b.checkEqual("rolled back twice", b.status(0)["m1"].Generation, 2)
-	_, diag = b.run(12, "apply", file) // the reboot has deleted a key
+	b.l.Run(t, "m1", "rm /run/keys/token")
+	_, diag = b.run(12, "apply", file)
 	if !strings.Contains(diag, "m1: it would also change now: key token") {
 		t.Errorf("apply of an executed plan to a node without its key says:\n%s", diag)
 	}
