@@ -29,7 +29,7 @@ type lockedFlake struct {
 }
 
 // cacheEntry is the file with the result of a function of nix/eval.nix. In pure mode, the result depends only on the flake with its
-// locked inputs, on the expression and on Nix. The name of the file is a hash of them. An entry without a file has no result.
+// locked inputs, on the expression and on Nix. The name of the file is a hash of them. Nothing is stored in an entry without a file.
 type cacheEntry struct {
 	evaluator *Evaluator
 	file      string

@@ -168,6 +168,16 @@ func TestCacheDeletedDerivation(t *testing.T) {
 	f.expect("after garbage collection", true)
 }
 
+// A run evaluates only the units that are not in the cache, and adds them.
+func TestCacheOfSomeUnits(t *testing.T) {
+	f := newCachedFlake(t)
+	if _, err := New(f.options).Instantiate(t.Context(), []string{"w"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	f.expect("one unit is known", true)
+	f.expect("both units are known", false)
+}
+
 // The texts of keys are not kept, and a hive that is not evaluated in pure mode is not kept at all.
 func TestCacheWithoutSecrets(t *testing.T) {
 	f := newCachedFlake(t)

@@ -364,7 +364,7 @@ func CompareNatural(a, b string) int {
 	return whole
 }
 
-// SortedNames returns the keys of a map, which are names of nodes, in natural order.
+// SortedNames returns the keys of a map, such as names of nodes, in natural order.
 func SortedNames[V any](m map[string]V) []string {
 	return slices.SortedFunc(maps.Keys(m), CompareNatural)
 }

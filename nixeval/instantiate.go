@@ -46,7 +46,7 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string, each func(m
 		}
 		return isKnown
 	})
-	if len(closures) > 0 && len(rest) > 0 {
+	if each != nil && len(closures) > 0 && len(rest) > 0 {
 		each(maps.Clone(closures))
 	}
 	plan := workload.Systems.Plan(len(rest), e.Workers, e.ChunkSize)

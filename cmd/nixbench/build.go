@@ -1,14 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
-	"github.com/nixbench/nixbench/deploy/event"
 )
 
 const buildLong = `Evaluate and build the systems of nodes, and print the store path for each node.
@@ -78,13 +79,16 @@ func listPaths(w io.Writer, rows []ui.Row) {
 		return
 	}
 	var folded []ui.Row
-	var nodes []string
-	for i, r := range rows {
-		if i == 0 || rows[i-1][1] != r[1] {
-			nodes, folded = nil, append(folded, ui.Row{"", r[1]})
+	for len(rows) > 0 {
+		n := slices.IndexFunc(rows, func(r ui.Row) bool { return r[1] != rows[0][1] })
+		if n < 0 {
+			n = len(rows)
 		}
-		nodes = append(nodes, r[0])
-		folded[len(folded)-1][0] = event.Nodes(nodes)
+		names, path := rows[0][0], rows[0][1]
+		if n > 1 {
+			names = fmt.Sprintf("%s … %s (%d nodes)", names, rows[n-1][0], n)
+		}
+		folded, rows = append(folded, ui.Row{names, path}), rows[n:]
 	}
 	ui.List(w, folded)
 }

@@ -65,7 +65,7 @@ func TestNarrowPaths(t *testing.T) {
 	s.check(t, `
 control-plane-1                 /nix/store/0c-cp
 worker-1 … worker-10 (3 nodes)  /nix/store/0w-worker
-x, y                            /nix/store/0x
+x … y (2 nodes)                 /nix/store/0x
 `)
 	var piped strings.Builder
 	if listPaths(&piped, rows); strings.Count(piped.String(), "\n") != len(rows) {

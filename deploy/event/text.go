@@ -45,11 +45,3 @@ func Abbreviate(texts []string, separator string) string {
 	}
 	return strings.Join(texts, separator)
 }
-
-// Nodes names nodes in a short text: `a`, `a, b`, or `a … z (26 nodes)`.
-func Nodes(names []string) string {
-	if n := len(names); n > 2 {
-		return fmt.Sprintf("%s … %s (%d nodes)", names[0], names[n-1], n)
-	}
-	return strings.Join(names, ", ")
-}

@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -26,26 +25,33 @@ func (d *Deployer) rebootNode(ctx context.Context, n nixeval.Node, boot string, 
 
 // UploadVolatileKeys uploads the keys of a booted node that are in /run, because the boot has deleted them. It uploads none to a node
 // that nixbench has not deployed, and removes none.
-func (d *Deployer) UploadVolatileKeys(ctx context.Context, n nixeval.Node) error {
+func (d *Deployer) UploadVolatileKeys(ctx context.Context, n nixeval.Node) (err error) {
+	defer func() {
+		if err != nil {
+			err = &fleet.NodeError{Node: n.Name, Step: event.Keys, Err: err}
+		}
+	}()
 	deployment, err := d.Machines.NodeDeployment(n, d.Store)
+	if err != nil {
+		return err
+	}
 	deployment.Keys = maps.Clone(deployment.Keys)
 	maps.DeleteFunc(deployment.Keys, func(_ string, k nixeval.Key) bool { return !strings.HasPrefix(k.PathOnNode(), "/run/") })
-	if err == nil && (len(deployment.Keys) == 0 || d.Store.Node(n.Name).LastConfirmed == nil) {
+	if len(deployment.Keys) == 0 || d.Store.Node(n.Name).LastConfirmed == nil {
 		return nil
 	}
-	set, loadErr := d.Uploader.Load(ctx, n.Name, deployment, secrets.All)
-	if err = errors.Join(err, loadErr); err == nil {
-		d.Fleet.Drop(n.Name) // close the connection to the system that ran before the boot
-		var h *remote.Host
-		if h, err = d.Fleet.Host(ctx, n); err == nil {
-			set.KeepOld, set.Restart = true, true
-			_, err = d.Uploader.Upload(ctx, h, set)
-		}
-	}
+	set, err := d.Uploader.Load(ctx, n.Name, deployment, secrets.All)
 	if err != nil {
-		return &fleet.NodeError{Node: n.Name, Step: event.Keys, Err: err}
+		return err
 	}
-	return nil
+	d.Fleet.Drop(n.Name) // close the connection to the system that ran before the boot
+	h, err := d.Fleet.Host(ctx, n)
+	if err != nil {
+		return err
+	}
+	set.KeepOld, set.Restart = true, true
+	_, err = d.Uploader.Upload(ctx, h, set)
+	return err
 }
 
 // rebootDeployed reboots nodes that this run has deployed without an error, and returns their new results. It does not reboot a

@@ -106,9 +106,6 @@ func formatWait(a *activity, now time.Time) string {
 }
 
 func writeProblems(w io.Writer, s style, problems []Problem) {
-	if s.marks { // a log has a line for each node, because users search it
-		problems = foldProblems(problems)
-	}
 	for _, p := range problems {
 		where := ""
 		if p.Where != "" {
@@ -119,24 +116,6 @@ func writeProblems(w io.Writer, s style, problems []Problem) {
 			fmt.Fprintf(w, "%s %s\n", s.warn("hint:"), indent(event.Printable(p.Hint), "  "))
 		}
 	}
-}
-
-// foldProblems returns one problem for those that differ only in the name of the node, with which their messages begin.
-func foldProblems(problems []Problem) (folded []Problem) {
-	at := map[Problem]int{} // by the problem without the name of the node
-	var nodes [][]string
-	for _, p := range problems {
-		node, message, named := strings.Cut(p.Message, ": ")
-		i, known := at[Problem{p.Where, message, p.Hint}]
-		if !named || !known {
-			at[Problem{p.Where, message, p.Hint}] = len(folded)
-			folded, nodes = append(folded, p), append(nodes, []string{node})
-			continue
-		}
-		nodes[i] = append(nodes[i], node)
-		folded[i].Message = event.Nodes(nodes[i]) + ": " + message
-	}
-	return folded
 }
 
 // indent indents all lines of text except the first, to distinguish them from the next message.

@@ -311,20 +311,6 @@ func TestRaw(t *testing.T) {
 	}
 }
 
-// Equal failures of nodes are one line on a terminal. A log has a line for each node.
-func TestEqualFailures(t *testing.T) {
-	problems := []Problem{{Message: "w-1: keys: no"}, {Message: "interrupted"}, {Message: "w-2: keys: no"}, {Message: "w-2: other"}, {Message: "w-10: keys: no"}, {Message: "interrupted"}}
-	var terminal, log strings.Builder
-	writeProblems(&terminal, style{marks: true}, problems)
-	writeProblems(&log, style{}, problems)
-	if want := "error: w-1 … w-10 (3 nodes): keys: no\nerror: interrupted\nerror: w-2: other\nerror: interrupted\n"; terminal.String() != want {
-		t.Errorf("terminal:\n%s", terminal.String())
-	}
-	if strings.Count(log.String(), "\n") != len(problems) {
-		t.Errorf("log:\n%s", log.String())
-	}
-}
-
 // The live lines of nodes are in natural order, whichever begins first.
 func TestLiveOrder(t *testing.T) {
 	var p progress
