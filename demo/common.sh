@@ -18,15 +18,16 @@ die() {
   exit 1
 }
 
-# stoppable COMMAND...: runs a long step that has a process group of its own, which an interrupt
-# ends as a whole: some programs in it ignore Ctrl-C.
+# stoppable COMMAND...: runs a long step in a session of its own. An interrupt, or the failure of the step, ends all processes
+# of the session: some programs in it ignore Ctrl-C, and others have process groups of their own.
 stoppable() {
   local pid status=0
   setsid "$@" &
   pid=$!
-  trap 'kill -TERM -- "-$pid" || true; { wait "$pid"; } 2> /dev/null || true; say "stopped; run it again to go on"; exit 130' INT TERM HUP
+  trap 'pkill -TERM -s "$pid" || true; { wait "$pid"; } 2> /dev/null || true; say "stopped; run it again to go on"; exit 130' INT TERM HUP
   wait "$pid" || status=$?
   trap - INT TERM HUP
+  [ $status = 0 ] || pkill -TERM -s "$pid" || true
   return $status
 }
 
@@ -40,7 +41,7 @@ quietly() {
   die "$* failed; its whole output is in $log"
 }
 
-# prepare checks this computer, installs the packages that are missing, and builds nixbench. The first steps of each demo.
+# prepare checks this computer, and installs the packages that are missing. The first step of each demo.
 prepare() {
   [ "$(id -u)" = 0 ] || die "starting a hypervisor requires root, even in namespaces; run it with sudo"
   [ -e /etc/debian_version ] || die "this script works on Debian 12 only; on other systems follow docs/tutorial.md"
@@ -54,9 +55,4 @@ prepare() {
   say "1. Installing missing Debian packages (up to half a minute)"
   quietly packages "$top/e2e/install-deps"
   quietly lab "$top/e2e/lab/lab" install
-
-  say "2. Building nixbench"
-  # Go itself records no revision in a worktree of git.
-  (cd "$top" && go build -ldflags "-X main.version=$(git describe --always --tags --dirty 2> /dev/null || true)" -o "$state/bin/nixbench" ./cmd/nixbench)
-  "$state/bin/nixbench" version
 }
