@@ -130,12 +130,12 @@ func testKilled(t *testing.T, b *bench) {
 	}
 
 	// The next run to the same system confirms it; a run to another system aborts it.
-	b.abandon("two", "switching", time.Minute)
-	res := b.goTo("two")
+	b.abandon("slow", "switching", time.Minute)
+	res := b.goTo("slow")
 	if res.PreviousRun == nil || res.PreviousRun.Outcome != Committed || res.Changed {
 		t.Errorf("%+v", res)
 	}
-	b.is("two", "two")
+	b.is("slow", "slow")
 	b.abandon("three", "waiting", time.Minute)
 	res = b.goTo("one")
 	if res.PreviousRun == nil || res.PreviousRun.Outcome != RolledBack || !res.Changed {
