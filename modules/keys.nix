@@ -1,6 +1,7 @@
 # The systemd units on a node for `deployment.keys`. The activation sets the owner of pre-activation keys after it has created the
-# users. For a key `db`, the systemd unit `db-key.service` is active while the key exists. `nixbench-keys.service` watches all
-# keys, and starts and restarts these units.
+# users. For a key `db`, the systemd unit `db-key.service` is active while the key exists. It runs no process.
+# `nixbench-keys.service` watches all keys, and starts and restarts these units. If a unit is started while its key is missing,
+# it first waits for `nixbench-wait@db-key.service`, whose process ends when the key exists.
 #
 # A service that needs the key `db` should have `after` and `requires` (or `bindsTo`) `db-key.service`. The service then waits for
 # the key, stops when the key is removed, and starts again when the key exists again. A service that needs a post-activation key
@@ -17,7 +18,6 @@
 }:
 let
   inherit (lib)
-    escapeShellArg
     filterAttrs
     mapAttrs'
     mapAttrsToList
@@ -146,10 +146,12 @@ let
   unitName = name: "${escapeUnitName name}-key";
   keysWithUnit = filterAttrs (name: _: builtins.match "[]a-zA-Z0-9:_.@\\-]+" (unitName name) != null) keys;
 
-  # The path of the pipe into which each NAME-key.service writes its name when it starts.
-  startedPipe = "/run/nixbench-keys/started";
-  # The file with the systemd units and paths that nixbench-keys.service has watched last.
-  watchedList = "/run/nixbench-keys/watched";
+  # The folder with a link to each key, by the name of its unit. systemd units refer to these links, so that they do not change, and
+  # no process must be restarted, when the path of a key changes.
+  linkFolder = "nixbench/keys";
+
+  # The folder with a file for each unit NAME-key.service that is active: the path of its key. It is kept until the next boot.
+  activeFolder = "/run/nixbench-keys";
 
   # Escapes percent signs, because systemd expands specifiers such as %n in unit files.
   escapeSpecifiers = builtins.replaceStrings [ "%" ] [ "%%" ];
@@ -171,6 +173,10 @@ in
         [ ! -f "$read" ] || sha256sum --check --status -- "$read" 2>/dev/null || echo "''${read##*/}" >>/run/nixos/activation-restart-list
       done
     '';
+
+    environment.etc = mapAttrs' (
+      name: key: nameValuePair "${linkFolder}/${unitName name}" { source = key.path; }
+    ) keysWithUnit;
 
     systemd.services = lib.mkMerge [
       (mapAttrs' (
@@ -211,6 +217,7 @@ in
           conflicts = [ "shutdown.target" ];
           unitConfig.DefaultDependencies = false;
           startLimitIntervalSec = 0;
+          restartTriggers = mapAttrsToList (name: key: "${name} ${key.path}") keysWithUnit;
           serviceConfig = {
             # With this type, a switch waits until the services NAME-key.service of present keys are being started. So the switch
             # notices when services that need these keys fail.
@@ -218,11 +225,11 @@ in
             NotifyAccess = "all";
             Restart = "always";
             RestartSec = "1s";
-            RuntimeDirectory = baseNameOf (dirOf startedPipe);
+            RuntimeDirectory = baseNameOf activeFolder;
             RuntimeDirectoryMode = "0700";
-            RuntimeDirectoryPreserve = "restart";
+            RuntimeDirectoryPreserve = true;
           };
-          stopIfChanged = false; # the folder is preserved by a restart, and not if the service is stopped
+          stopIfChanged = false;
 
           # The script checks which keys exist after every line that tail prints, and every five seconds, because tail prints
           # nothing if a file is created before tail has opened it, or removed and created again within a moment. tail uses
@@ -230,63 +237,64 @@ in
           # or on an overlay or a network file system, tail checks all files every second. A file system that does not answer
           # delays the units of all keys.
           #
-          # A unit is restarted when its key is removed, so that units which are bound to it stop, and start again
-          # when the key exists again. The units that are active (yes) are those that this script has started, those that
-          # have written their names into the pipe, and those that were active before this script began. If a unit was active
-          # with another path (before), and its key is missing, the unit is left alone for a minute: the switch has changed
-          # the path of a post-activation key, which is uploaded after the switch, and the switch would wait for units that
-          # are restarted.
+          # A unit is restarted when its key is removed, so that units which are bound to it stop, and start again when the key
+          # exists again. The file of a unit in the folder exists from its start on, also if nixbench-wait@.service has let it
+          # start before this script has seen the key. If the file has another path than the missing key, the unit is left alone for
+          # a minute: the switch has changed the path of a post-activation key, which is uploaded after the switch, and the switch
+          # would wait for units that are restarted. If a program fails, the next pass of the loop tries again.
           script = ''
-            keys=(${lib.escapeShellArgs (mapAttrsToList (_: key: key.path) keysWithUnit)})
-            units=(${lib.escapeShellArgs (mapAttrsToList (name: _: "${unitName name}.service") keysWithUnit)})
-            [ -p ${startedPipe} ] || mkfifo -m 0600 ${startedPipe}
-            exec 3<>${startedPipe}
-            watched=
-            [ ! -r ${watchedList} ] || watched=$'\n'$(<${watchedList})$'\n'
-            before=$'\n'$(systemctl --plain --no-legend --full --state=active list-units '*-key.service')
-            active=() watching=()
-            for i in "''${!units[@]}"; do
-              watching+=("''${units[i]} ''${keys[i]}")
-              case $before in *$'\n'"''${units[i]} "*) active[i]=before ;; *) continue ;; esac
-              case $watched in *$'\n'"''${watching[i]}"$'\n'*) active[i]=yes ;; esac
-            done
-            printf '%s\n' "''${watching[@]}" >${watchedList}
-            setActive() { # VALUE INDEXES
-              local i value=$1
-              shift
-              for i; do active[i]=$value; done
-            }
+            cd ${activeFolder}
+            shopt -s nullglob
+            files=(*)
+            if [ ''${#files[@]} != 0 ]; then # this service was restarted: keep the files of units that are still active
+              units=$'\n'$(systemctl --plain --no-legend --full --state=active list-units '*-key.service')
+              for unit in "''${files[@]}"; do
+                case $units in *$'\n'"$unit "*) ;; *) rm -f -- "$unit" ;; esac
+              done
+            fi
 
+            links=(/etc/${linkFolder}/*-key)
+            mapfile -d "" -t keys < <(readlink -mz -- "''${links[@]}")
+            exec 3< <(exec tail -n 0 -F --max-unchanged-stats=1 -- "''${keys[@]}" "$0" 2>&1 >/dev/null)
             ready=
-            tail -n 0 -F --max-unchanged-stats=1 -- "''${keys[@]}" "$0" >/dev/null 2>&3 &
             while kill -0 "$!"; do
-              started=() startedUnits=() restarted=() restartedUnits=()
-              for i in "''${!keys[@]}"; do
-                state=''${active[i]-}
+              start=() restart=()
+              for i in "''${!links[@]}"; do
+                unit=''${links[i]##*/}.service active=
+                [ ! -e "$unit" ] || IFS= read -r active <"$unit" || active=
                 if [ -e "''${keys[i]}" ]; then
-                  if [ -n "$state" ]; then
-                    active[i]=yes
-                  else
-                    started+=("$i") startedUnits+=("''${units[i]}")
-                  fi
-                elif [ "$state" = yes ] || { [ "$state" = before ] && [ "$SECONDS" -ge 60 ]; }; then
-                  restarted+=("$i") restartedUnits+=("''${units[i]}")
+                  [ "$active" = "''${keys[i]}" ] || start[i]=$unit
+                elif [ "$active" = "''${keys[i]}" ] || { [ -n "$active" ] && [ "$SECONDS" -ge 60 ]; }; then
+                  restart[i]=$unit
                 fi
               done
-              # If systemctl fails, the next pass of the loop tries again.
-              if [ ''${#restarted[@]} != 0 ] && systemctl --no-block restart -- "''${restartedUnits[@]}"; then
-                setActive "" "''${restarted[@]}"
+              if [ ''${#restart[@]} != 0 ] && systemctl --no-block try-restart -- "''${restart[@]}"; then rm -f -- "''${restart[@]}"; fi
+              if [ ''${#start[@]} != 0 ] && systemctl --no-block start -- "''${start[@]}"; then
+                for i in "''${!start[@]}"; do printf '%s\n' "''${keys[i]}" >"''${start[i]}"; done
               fi
-              if [ ''${#started[@]} != 0 ] && systemctl --no-block start -- "''${startedUnits[@]}"; then
-                setActive yes "''${started[@]}"
-              fi
-              # It fails if systemd is too busy to answer within five seconds. The next pass of the loop tries again.
               if [ -z "$ready" ] && systemd-notify --ready; then ready=yes; fi
-              read -r -t 5 line <&3 || continue
-              for i in "''${!units[@]}"; do
-                case $line in */"''${units[i]}") active[i]=yes ;; esac
-              done
+              read -r -t 5 _ <&3 || true
             done
+          '';
+        };
+
+        "nixbench-wait@" = {
+          description = "Wait for the key of %i";
+          unitConfig.ConditionPathExists = "!/etc/${linkFolder}/%i";
+          startLimitIntervalSec = 0;
+          restartIfChanged = false; # a switch would wait for a post-activation key, which is uploaded after the switch
+          serviceConfig.Type = "oneshot";
+          # The script checks whether the key exists after every line that tail prints, and every five seconds, because a switch may
+          # change the path of the key. It ends when a switch removes the key. If tail fails, the script must not fail, because the
+          # waiting units would then start without the key.
+          scriptArgs = "%i";
+          script = ''
+            link=/etc/${linkFolder}/$1
+            exec 3< <(exec tail -n 0 -F -- "$(readlink -m -- "$link")" "$0" 2>&1 >/dev/null)
+            while [ -L "$link" ] && [ ! -e "$link" ]; do
+              read -r -t 5 _ <&3 || [ $? -gt 128 ] || sleep 5
+            done
+            { readlink -m -- "$link" >"${activeFolder}/$1.service"; } 2>/dev/null || true # the folder is missing before nixbench-keys.service starts
           '';
         };
       })
@@ -294,48 +302,19 @@ in
         name: key:
         nameValuePair (unitName name) {
           description = "Presence of the key ${escapeSpecifiers name}";
+          requires = [ "nixbench-wait@${unitName name}.service" ];
+          after = [ "nixbench-wait@${unitName name}.service" ];
           # systemd must not limit how often this service starts, because a key may be created and removed any number of times.
           startLimitIntervalSec = 0;
           # A restart of NAME-key.service waits for the key. If the key is uploaded after the activation, switch-to-configuration
           # would wait for that restart forever.
           restartIfChanged = key.uploadAt == "pre-activation";
+          unitConfig.X-KeyPath = key.path; # a change of the path is a change of the unit
           serviceConfig = {
             Type = "oneshot";
             RemainAfterExit = true;
-            Restart = "on-failure";
-            RestartSec = "100ms";
+            ExecStop = "${pkgs.coreutils}/bin/true"; # systemd refuses a service without a command
           };
-
-          # Units that are ordered after this service wait for this script, also if nixbench-keys.service does not run. Like that
-          # service, it checks whether the key exists after every line that tail prints, and every five seconds. It
-          # then also checks whether a switch has changed the unit without a restart, because the path of the key may
-          # have changed. If tail fails, the script must not fail, because the waiting units
-          # would then start without the key.
-          script = ''
-            key=${escapeShellArg key.path}
-            unit=${escapeShellArg "${unitName name}.service"}
-            # A slash precedes the name of the systemd unit, because the beginning of a message of tail may be on the same
-            # line.
-            reportStart() { if [ -p ${startedPipe} ]; then { echo "/$unit" 1<>${startedPipe}; } 2>/dev/null || true; fi; }
-            if [ -e "$key" ]; then # without tail, because a switch may start many of these units
-              reportStart
-              exit 0
-            fi
-            exec 3< <(exec tail -n 0 -F -- "$key" "$0" 2>&1 >/dev/null)
-            until [ -e "$key" ]; do
-              status=0
-              read -r -t 5 _ <&3 || status=$?
-              [ "$status" != 0 ] || continue
-              [ "$status" -gt 128 ] || sleep 5
-              if ! grep -qF -e "$0" -- "/etc/systemd/system/$unit"; then
-                systemctl --no-block restart -- "$unit" || continue
-                exec sleep infinity
-              fi
-            done
-            reportStart
-            kill "$!" 2>/dev/null || true
-            wait "$!" || true
-          '';
         }
       ) keysWithUnit)
     ];

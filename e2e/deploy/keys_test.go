@@ -131,7 +131,7 @@ func TestKeys(t *testing.T) {
 			return strings.Join(strings.Fields(s.runOn("m1", "systemctl is-active text-key follower || :")), " ") == want
 		})
 	}
-	until("activating inactive")
+	until("inactive inactive")
 	s.says(s.run(0, "upload-keys"), "keys: uploaded text", "1 with new keys")
 	until("active active")
 
@@ -199,6 +199,6 @@ func TestManyKeys(t *testing.T) {
 	}
 	s.runOn("m1", "rm /run/keys/k7")
 	s.waitFor(15*time.Second, "the unit of the removed key waits", func() bool {
-		return strings.TrimSpace(s.runOn("m1", "systemctl is-active k7-key k8-key || :")) == "activating\nactive"
+		return strings.TrimSpace(s.runOn("m1", "systemctl is-active k7-key k8-key || :")) == "inactive\nactive"
 	})
 }
