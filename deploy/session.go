@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -109,6 +110,9 @@ func survey(ctx context.Context, s *Session) error {
 		return err
 	}
 	s.Hive = hive
+	if len(hive.Nodes) > 100 {
+		debug.SetGCPercent(50) // half of the memory of a large run would be garbage
+	}
 	if s.Dir, err = state.Locate(s.Eval.Source, hive.ClusterName()); err != nil {
 		return err
 	}

@@ -22,20 +22,21 @@ const maxMark = 24
 // by the login shell or the escalation command; it is written to before. The text after the runMark is output of the
 // command. It is written to w unchanged, and is never interpreted as a mark.
 type markWriter struct {
-	longest int            // maximum length of a mark
-	form    *regexp.Regexp // matches a mark
-	onMark  func(kind, pid string)
-	before  io.Writer
-	w       io.Writer
+	prefix []byte // of each mark
+	onMark func(kind, pid string)
+	before io.Writer
+	w      io.Writer
 
 	mu             sync.Mutex
 	pending        []byte // the last received bytes, which may contain the beginning of a mark, and so are not written yet
 	commandStarted bool
 }
 
+// markRE matches a mark after its prefix.
+var markRE = regexp.MustCompile(`^(?:(` + passMark + `)|(` + pidMark + `|` + runMark + `):([0-9]{1,19})\n)`)
+
 func newMarkWriter(prefix string, onMark func(kind, pid string), before, w io.Writer) *markWriter {
-	form := regexp.MustCompile(prefix + `(?:(` + passMark + `)|(` + pidMark + `|` + runMark + `):([0-9]{1,19})\n)`)
-	return &markWriter{longest: len(prefix) + maxMark, form: form, onMark: onMark, before: before, w: w}
+	return &markWriter{prefix: []byte(prefix), onMark: onMark, before: before, w: w}
 }
 
 // Write writes p without the marks in it. It keeps bytes that may be the beginning of a mark until the next call.
@@ -47,14 +48,13 @@ func (m *markWriter) Write(p []byte) (int, error) {
 	}
 	m.pending = append(m.pending, p...)
 	for !m.commandStarted {
-		at := m.form.FindSubmatchIndex(m.pending)
-		if at == nil {
-			m.writeBefore(len(m.pending) - m.longest)
+		before, mark := m.findMark()
+		if mark == nil {
+			m.writeBefore(len(m.pending) - len(m.prefix) - maxMark)
 			return len(p), nil
 		}
-		mark := m.form.FindSubmatch(m.pending[:at[1]])
-		m.writeBefore(at[0])
-		m.pending = m.pending[len(mark[0]):]
+		m.writeBefore(before)
+		m.pending = m.pending[len(m.prefix)+len(mark[0]):]
 		kind := string(mark[1]) + string(mark[2]) // one of them is empty
 		m.commandStarted = kind == runMark
 		m.onMark(kind, string(mark[3]))
@@ -67,6 +67,20 @@ func (m *markWriter) Write(p []byte) (int, error) {
 		}
 	}
 	return len(p), nil
+}
+
+// findMark returns the first mark in the pending bytes, as the submatches of markRE, and the number of bytes in front of it.
+func (m *markWriter) findMark() (before int, mark [][]byte) {
+	for after := 0; ; {
+		at := bytes.Index(m.pending[after:], m.prefix)
+		if at < 0 {
+			return 0, nil
+		}
+		after += at + len(m.prefix)
+		if mark := markRE.FindSubmatch(m.pending[after:]); mark != nil {
+			return after - len(m.prefix), mark
+		}
+	}
 }
 
 // writeBefore writes the first n pending bytes to m.before.
