@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -52,8 +53,9 @@ type Options struct {
 	// DialContext opens the TCP connection. Nil: net.Dialer.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	host context.Context // of a Host: ends the connection; nil for other connections
-	sudo *sudoPassword   // shared by all connections of a Host
+	host  context.Context // of a Host: ends the connection; nil for other connections
+	sudo  *sudoPassword   // shared by all connections of a Host
+	brief bool            // the call is [Host.TryConn]
 }
 
 // withCaches returns the options with values for Keyring, KnownHosts and DialContext if they are not set.
@@ -165,7 +167,26 @@ func explainFailure(ctx context.Context, cfg sshconfig.Config, clock *loginClock
 			Text: fmt.Sprintf("%s refuses to log in %s: tried %s; add one of these keys to the user's authorized keys, or name another with deployment.sshOptions: %v",
 				cfg.Addr(), cfg.User, cmp.Or(strings.Join(id.Tried, ", "), "nothing"), err)}}
 	}
-	return NewUnreachableError(cfg.Node, cfg.Addr(), "", err)
+	unreachable := NewUnreachableError(cfg.Node, cfg.Addr(), "", err)
+	unreachable.Silent = silentReason(cfg, clock, step, err)
+	return unreachable
+}
+
+// proxySilentRE matches why a proxy command, such as ssh to a jump host, has reached nothing.
+var proxySilentRE = regexp.MustCompile(`(?i)no route to host|connection refused|(connection|operation) timed out|host is down|network is unreachable`)
+
+// silentReason returns the value of [UnreachableError.Silent]. A connection through a proxy exists before the node answers.
+func silentReason(cfg sshconfig.Config, clock *loginClock, step string, err error) string {
+	proxied, text := len(cfg.Jump) > 0 || cfg.ProxyCommand != "", err.Error()
+	switch {
+	case clock.hasExpired() && (proxied || step == stepConnect):
+		return fmt.Sprintf("no answer within %v", clock.limit)
+	case proxied:
+		return strings.ToLower(proxySilentRE.FindString(text))
+	case step == stepConnect:
+		return strings.TrimSpace(text[strings.LastIndex(text, ": ")+1:])
+	}
+	return ""
 }
 
 // isRefusedLogin reports whether err is a refused login, and not a broken connection. It compares

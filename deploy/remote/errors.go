@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,12 +21,13 @@ var ErrClosed = errors.New("connection closed")
 // or no SSH answer in time. Waiting may help.
 type UnreachableError struct {
 	failure.About
-	Down string // state of the node's machine if it does not run, such as "off", see [Options.Down]; otherwise empty
+	Down   string // state of the node's machine if it does not run, such as "off", see [Options.Down]; otherwise empty
+	Silent string // why nothing answers at the address, such as "no route to host"; empty if something does
 }
 
 // NewUnreachableError returns an UnreachableError for the address of a node.
 func NewUnreachableError(node, addr, down string, err error) *UnreachableError {
-	e := &UnreachableError{failure.About{Node: node, Text: fmt.Sprintf("cannot reach %s: %v", addr, err), Err: err}, down}
+	e := &UnreachableError{failure.About{Node: node, Text: fmt.Sprintf("cannot reach %s: %v", addr, err), Err: err}, down, ""}
 	switch {
 	case down != "":
 		e.Text = fmt.Sprintf("cannot reach %s: its machine is %s", addr, down)
@@ -40,6 +42,19 @@ func NewUnreachableError(node, addr, down string, err error) *UnreachableError {
 
 // Kind implements [failure.Classified].
 func (*UnreachableError) Kind() failure.Kind { return failure.Unreachable }
+
+// SilentReason returns why nothing answers at any host of a node, in few words. It returns "" for any other error: something
+// answers, and refuses the login, has a wrong host key, or does not speak SSH.
+func SilentReason(err error) string {
+	all, one := (*AllHostsError)(nil), (*UnreachableError)(nil)
+	switch {
+	case errors.As(err, &all) && slices.ContainsFunc(all.Errs, func(err error) bool { return SilentReason(err) == "" }):
+		return ""
+	case errors.As(err, &one):
+		return one.Silent
+	}
+	return ""
+}
 
 // Reason returns in few words why no connection was established, for the report of a wait. The text does not contain
 // the local port of the connection, so repeated attempts that fail for the same reason give the same text.

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +66,11 @@ func (h *Host) Conn(ctx context.Context) (*Conn, error) {
 	return h.sharedConn(ctx, dialAttempts)
 }
 
+// TryConn is like Conn, but tries once, for only 5 seconds unless the user has set ConnectTimeout.
+func (h *Host) TryConn(ctx context.Context) (*Conn, error) {
+	return h.sharedConn(ctx, 1)
+}
+
 // WaitReachable is like Conn, but for a machine that is still booting: it tries until ctx ends, or for five minutes if
 // ctx has no deadline. If the host key is wrong or the login is refused, it returns the error immediately, since
 // waiting does not help. Exception: it continues if the node has another host that is unreachable.
@@ -125,7 +131,11 @@ func (h *Host) sharedConn(ctx context.Context, attempts int) (*Conn, error) {
 	candidates := h.candidates()
 	text := "an SSH login at " + joinAddresses(candidates)
 	until, limited := ctx.Deadline()
-	if latest := time.Now().Add(time.Duration(len(candidates)) * h.opts.withDefaults(h.cfg).Timeout); attempts > 0 && (!limited || latest.Before(until)) {
+	timeout := h.opts.withDefaults(h.cfg).Timeout
+	if attempts == 1 {
+		timeout = cmp.Or(h.opts.Timeout, h.cfg.ConnectTimeout, briefTimeout)
+	}
+	if latest := time.Now().Add(time.Duration(len(candidates)) * timeout); attempts > 0 && (!limited || latest.Before(until)) {
 		until = latest
 	}
 	wait := h.opts.Send.Wait(event.Event{Node: h.cfg.Node, Phase: event.Connect, Text: text, Until: until})
@@ -146,6 +156,7 @@ func (h *Host) sharedConn(ctx context.Context, attempts int) (*Conn, error) {
 func (h *Host) dialRetrying(ctx context.Context, attempts int, failed func(error)) (*Conn, error) {
 	var last error
 	opts := h.opts
+	opts.brief = attempts == 1
 	if attempts == 0 {
 		opts = limitDialTime(opts)
 	}

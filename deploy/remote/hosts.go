@@ -20,8 +20,9 @@ func (h *Host) candidates() []sshconfig.Config {
 	return append([]sshconfig.Config{h.cfg}, h.cfg.Fallbacks...)
 }
 
-// earlyTimeout is the default time limit for the login at each host of a node except the last host.
-const earlyTimeout = 5 * time.Second
+// briefTimeout is the default time limit for the login at each host of a node except the last host. In [Host.TryConn] it is also
+// that of the last host.
+const briefTimeout = 5 * time.Second
 
 // dialInOrder dials the candidates one after the other and returns the connection to the first that accepts a login. Every later
 // connection uses the same host, so that a run does not change between a node's hosts. A host that has a wrong key or refuses the login
@@ -31,8 +32,8 @@ func (h *Host) dialInOrder(ctx context.Context, opts Options) (*Conn, error) {
 	var failed []error
 	for i, cfg := range candidates {
 		attempt := opts
-		if i < len(candidates)-1 {
-			attempt.Timeout = cmp.Or(opts.Timeout, cfg.ConnectTimeout, earlyTimeout)
+		if i < len(candidates)-1 || opts.brief {
+			attempt.Timeout = cmp.Or(opts.Timeout, cfg.ConnectTimeout, briefTimeout)
 		}
 		conn, err := Dial(ctx, cfg, attempt)
 		if err == nil {

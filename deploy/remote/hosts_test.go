@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -120,6 +123,68 @@ func TestNoHostAcceptsLogin(t *testing.T) {
 	if _, err := host.Fresh(t.Context()); !errors.As(err, &all) {
 		t.Errorf("Fresh: %v", err)
 	}
+}
+
+// Only a node at whose hosts nothing answers has a reason for it. TryConn finds this out soon.
+func TestSilentReason(t *testing.T) {
+	s := kind(inProcess).start(t, want{})
+	refused := func() sshconfig.Config { cfg := s.config(t); cfg.Port = reservePort(t); return cfg }
+	through := func(command string) sshconfig.Config {
+		cfg := s.config(t)
+		cfg.ProxyCommand = `sh -c "` + command + `"`
+		return cfg
+	}
+	unknown, mute, slow, several, other := s.config(t), s.config(t), s.config(t), refused(), refused()
+	unknown.HostKeys = nil // no known_hosts file has the key
+	mute.Port, mute.ConnectTimeout = silentAddress(t), 100*time.Millisecond
+	slow.ConnectTimeout, slow.ProxyCommand = 100*time.Millisecond, "sleep 10"
+	stranger := s.config(t)
+	stranger.IdentityFiles = []string{newKey(t).file}
+	several.Fallbacks, other.Fallbacks = []sshconfig.Config{refused()}, []sshconfig.Config{unknown}
+	dialError := func(err error) remote.Options {
+		return remote.Options{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
+		}}
+	}
+	for name, test := range map[string]struct {
+		cfg  sshconfig.Config
+		opts remote.Options
+		want string
+	}{
+		"an answer":               {s.config(t), remote.Options{}, ""},
+		"refused":                 {refused(), remote.Options{}, "connection refused"},
+		"no route":                {s.config(t), dialError(os.NewSyscallError("connect", syscall.EHOSTUNREACH)), "no route to host"},
+		"no name":                 {s.config(t), dialError(&net.DNSError{Err: "no such host", Name: "laptop", Server: "127.0.0.1:53"}), "no such host"},
+		"no answer":               {slow, remote.Options{}, "no answer within 100ms"},
+		"no SSH":                  {mute, remote.Options{}, ""},
+		"an unknown key":          {unknown, remote.Options{}, ""},
+		"a refused login":         {stranger, remote.Options{}, ""},
+		"several hosts":           {several, remote.Options{}, "connection refused"},
+		"another host answers":    {other, remote.Options{}, ""},
+		"no route of a jump host": {through("echo 'channel 0: open failed: connect failed: No route to host' >&2; exit 255"), remote.Options{}, "no route to host"},
+		"refused by a jump host":  {through("echo 'me@jump: Permission denied (publickey).' >&2; exit 255"), remote.Options{}, ""},
+		"a key of the jump host":  {through("echo 'Host key verification failed.' >&2; exit 255"), remote.Options{}, ""},
+		"a proxy that is missing": {through("nosuch-proxy"), remote.Options{}, ""},
+	} {
+		host := remote.NewHost(test.cfg, test.opts)
+		_, err := host.TryConn(t.Context())
+		if got := remote.SilentReason(err); got != test.want {
+			t.Errorf("%s: %q, want %q; error %v", name, got, test.want, err)
+		}
+		host.Close()
+	}
+
+	cfg := s.config(t)
+	synctest.Test(t, func(t *testing.T) {
+		host := remote.NewHost(cfg, remote.Options{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+		defer host.Close()
+		if _, err := host.TryConn(t.Context()); remote.SilentReason(err) != "no answer within 5s" {
+			t.Error(err)
+		}
+	})
 }
 
 // A cancelled run does not try the other hosts.
