@@ -66,6 +66,8 @@ type CheckOptions struct {
 	// Except contains the names of members that an administrator or the engine had taken out of service before the run. The
 	// conditions do not require that they take work.
 	Except []string
+	// Away contains the names of members that may be away and are. The conditions require nothing of them.
+	Away []string
 }
 
 // Admitter is an engine that must allow a node to join. Admit allows one node to join. It is called

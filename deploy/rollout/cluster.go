@@ -49,6 +49,7 @@ type Observer struct {
 	Recreated func(node string) bool // whether the machine of a member was recreated; nil: no machine was
 	MayStart  bool                   // whether systemd units of an engine that does not answer may be started, on nodes that have reported
 	Drain     engine.DrainOptions
+	Away      []string // nodes that may be away and are
 	Send      event.Sink
 }
 

@@ -50,7 +50,7 @@ func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []n
 	case err != nil: // ignore the error for now: the API may be restarting, and the existing members are adjusted again after the wait
 		newMembers = append(members, newMembers...)
 	}
-	conditions := inspect.EngineConditions(cluster.engines, nodes, parallel, engine.CheckOptions{Except: cluster.outOfService()}, cluster.newRepair(all).look)
+	conditions := inspect.EngineConditions(cluster.engines, nodes, parallel, engine.CheckOptions{Except: cluster.outOfService(), Away: cluster.observer.Away}, cluster.newRepair(all).look)
 	for _, c := range more {
 		c.Within = failedUnitTimeout
 		conditions = append(conditions, c)

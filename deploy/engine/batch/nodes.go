@@ -239,9 +239,9 @@ func (p Pool[N]) Conditions(o engine.CheckOptions, head string, checkHead func(c
 	return []check.Condition{
 		{Name: head, Every: engine.PollInterval, Probe: checkHead, Explain: func(ctx context.Context) string { return explain(ctx, nil) }},
 		{Name: p.count() + " " + nodes, Every: engine.PollInterval,
-			Probe: func(ctx context.Context) error { return p.CheckNodes(ctx, o.Except) },
+			Probe: func(ctx context.Context) error { return p.CheckNodes(ctx, o) },
 			Explain: func(ctx context.Context) string {
-				unready, _, _ := p.compare(ctx, o.Except)
+				unready, _, _ := p.compare(ctx, o)
 				return explain(ctx, unready)
 			}},
 	}
@@ -259,9 +259,9 @@ func (p Pool[N]) count() string {
 
 // CheckNodes returns nil if the nodes of the batch system are exactly the compute nodes of the hive, and all of them take jobs. A
 // drained node is an error, even if an administrator has drained it, because batch systems drain nodes that do not work. Drained
-// nodes in except are no error.
-func (p Pool[N]) CheckNodes(ctx context.Context, except []string) error {
-	_, problems, err := p.compare(ctx, except)
+// nodes in o.Except are no error.
+func (p Pool[N]) CheckNodes(ctx context.Context, o engine.CheckOptions) error {
+	_, problems, err := p.compare(ctx, o)
 	switch {
 	case err != nil:
 		return engine.LastLine(err)
@@ -273,7 +273,7 @@ func (p Pool[N]) CheckNodes(ctx context.Context, except []string) error {
 
 // compare returns unready, the compute nodes of the hive that take no jobs, and problems, a text for each difference between hive
 // and batch system.
-func (p Pool[N]) compare(ctx context.Context, except []string) (unready, problems []string, err error) {
+func (p Pool[N]) compare(ctx context.Context, o engine.CheckOptions) (unready, problems []string, err error) {
 	all, err := p.System.Nodes(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -285,7 +285,7 @@ func (p Pool[N]) compare(ctx context.Context, except []string) (unready, problem
 		if exists {
 			problem = n.Problem()
 		}
-		if status, _ := n.Status(); problem == "" || status.Reason != "" && slices.Contains(except, name) {
+		if status, _ := n.Status(); problem == "" || status.Reason != "" && slices.Contains(o.Except, name) || slices.Contains(o.Away, name) {
 			continue
 		}
 		unready = append(unready, name)

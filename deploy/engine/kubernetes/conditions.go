@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
@@ -19,6 +21,7 @@ import (
 
 // Conditions implements [engine.Checker].
 func (e checker) Conditions(o engine.CheckOptions) []check.Condition {
+	e.away = o.Away
 	conditions := []check.Condition{
 		{Name: "the API answers", Probe: e.checkAPI, Explain: e.explainMembers(e.IsControlPlane)},
 		{Name: event.Count(len(e.Cluster.Members), "node") + " Ready", Probe: e.checkNodesReady, Explain: e.explainNodes},
@@ -56,6 +59,7 @@ func (e checker) checkAPI(ctx context.Context) error {
 	if len(all) == 0 {
 		return api.ErrNoControlPlane
 	}
+	all = slices.DeleteFunc(all, func(node string) bool { return slices.Contains(e.away, node) })
 	missing := make([]string, len(all))
 	var asked sync.WaitGroup
 	for i, node := range all {
@@ -79,6 +83,7 @@ func (e checker) checkNodesReady(ctx context.Context) error {
 	for _, m := range e.Cluster.Members {
 		n, registered := nodes[m.Node]
 		switch {
+		case slices.Contains(e.away, m.Node):
 		case !registered && len(absent) < maxExplained:
 			absent = append(absent, strings.TrimSuffix(m.Node+", at "+e.describeJoin(ctx, m.Node), ", at "))
 		case !registered:
@@ -110,6 +115,7 @@ func (e checker) checkNodesReady(ctx context.Context) error {
 // checkSystemPods returns nil if kube-system contains pods and all of them are ready.
 func (e checker) checkSystemPods(ctx context.Context) error {
 	all, waiting, err := e.UnreadySystemPods(ctx)
+	waiting = slices.DeleteFunc(waiting, func(p gjson.Result) bool { return slices.Contains(e.away, p.Get("spec.nodeName").String()) })
 	switch {
 	case err != nil:
 		return engine.LastLine(err)

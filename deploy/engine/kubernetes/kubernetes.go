@@ -36,7 +36,10 @@ type Engine struct {
 
 // The methods of Engine are divided among these types.
 type (
-	checker  struct{ *kubeadm } // the conditions that must hold at the end of a run
+	checker struct { // the conditions that must hold at the end of a run
+		*kubeadm
+		away []string // see [engine.CheckOptions]
+	}
 	joiner   struct{ *kubeadm } // the join of new members
 	remover  struct{ *kubeadm } // the removal of members
 	upgrader struct{ *kubeadm } // the changes of the members' versions
@@ -53,7 +56,7 @@ func New(c engine.Cluster) *Engine {
 		s, err := k.settings()
 		return []string{fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, err
 	}
-	return &Engine{k, api.NewDrainer(k.Client), checker{k}, joiner{k}, remover{k}, upgrader{k}}
+	return &Engine{k, api.NewDrainer(k.Client), checker{kubeadm: k}, joiner{k}, remover{k}, upgrader{k}}
 }
 
 // Members implements [engine.Engine].

@@ -365,6 +365,23 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// The conditions require nothing of members that are away.
+func TestConditionsWithoutAwayMembers(t *testing.T) {
+	c := &cluster{t: t, phases: "ready", nodes: map[string]object{"cp-1": node(true), "w-1": node(false)}, down: map[string]string{"cp-2": "cp-2: kubectl\nconnection refused"}}
+	c.pods = []object{
+		{"metadata": object{"name": "proxy-1"}, "spec": object{"nodeName": "w-1"}, "status": object{"phase": "Running"}},
+		{"metadata": object{"name": "proxy-2"}, "spec": object{"nodeName": "cp-1"}, "status": object{"phase": "Running", "conditions": []object{{"type": "Ready", "status": "True"}}}},
+	}
+	e := c.engine("cp-1", "cp-2", "w-1", "w-2")
+	for i, away := range [][]string{nil, {"cp-2", "w-1", "w-2"}} {
+		for _, condition := range e.Conditions(engine.CheckOptions{Away: away}) {
+			if err := condition.Probe(t.Context()); (err == nil) != (i > 0) {
+				t.Errorf("away %q: %s: %v", away, condition.Name, err)
+			}
+		}
+	}
+}
+
 func TestAPIThatIsNotThereYet(t *testing.T) {
 	c := &cluster{t: t}
 	e := c.engine("cp-1")

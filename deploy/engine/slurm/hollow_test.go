@@ -42,7 +42,7 @@ func TestHollowMembers(t *testing.T) {
 	} {
 		c, e := newHollow(t, test.expected, test.registered...)
 		test.change(c)
-		if err := e.CheckNodes(t.Context(), nil); (err == nil) != (test.problem == "") || err != nil && !strings.HasPrefix(err.Error(), test.problem) {
+		if err := e.CheckNodes(t.Context(), engine.CheckOptions{}); (err == nil) != (test.problem == "") || err != nil && !strings.HasPrefix(err.Error(), test.problem) {
 			t.Errorf("%s: %v, want %q", name, err, test.problem)
 		}
 		members, err := e.Members(t.Context())

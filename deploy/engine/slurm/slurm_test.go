@@ -460,9 +460,16 @@ func TestAdministratorsDown(t *testing.T) {
 			t.Errorf("%s: %+v, %+v", name, n, c.nodes["c-2"])
 		}
 		for _, except := range [][]string{nil, {"c-1"}} {
-			if err := e.CheckNodes(t.Context(), except); (err == nil) != (except != nil) {
+			if err := e.CheckNodes(t.Context(), engine.CheckOptions{Except: except}); (err == nil) != (except != nil) {
 				t.Errorf("%s: except %q: %v", name, except, err)
 			}
+		}
+	}
+	c := newController(t, "c-1", "c-2")
+	c.nodes["c-1"].base = "DOWN"
+	for _, away := range [][]string{nil, {"c-1", "c-3"}} { // c-3 has never registered
+		if err := c.engine("c-1", "c-2", "c-3").CheckNodes(t.Context(), engine.CheckOptions{Away: away}); (err == nil) != (away != nil) {
+			t.Errorf("away %q: %v", away, err)
 		}
 	}
 	down := node{"State": "DOWN+DYNAMIC_NORM", "Reason": "Not responding", "ReasonSetBy": "[slurm@1795363543]"}
