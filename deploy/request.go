@@ -27,6 +27,9 @@ type Request struct {
 	Pick  func(*nixeval.Hive) (nixeval.Node, error) // selects the only node, in place of On; nil: On selects
 	Nodes NodeFilter
 
+	// MayBeAway reports whether Open leaves a selected node out if the node does not answer. Nil: Open makes no connections.
+	MayBeAway func(nixeval.Deployment) bool
+
 	Command      string // name of a command that changes something; empty: the command only reads
 	AllNodesOnly bool   // fail if On is empty and meta.allowApplyAll is false
 

@@ -37,7 +37,8 @@ import (
 type Session struct {
 	Eval     *nixeval.Evaluator
 	Hive     *nixeval.Hive
-	Nodes    []nixeval.Node // the nodes that the request selects
+	Nodes    []nixeval.Node     // the nodes that the request selects, without those that are away
+	Away     []state.NodeResult // the selected nodes that may be away, and at whose hosts nothing answers
 	Dir      state.Dir
 	Lock     *state.Lock // nil: the command only reads
 	Fleet    *fleet.Fleet
@@ -89,6 +90,7 @@ func Open(ctx context.Context, r Request) (*Session, error) {
 		SSHConfig: os.Getenv("SSH_CONFIG_FILE"), // Colmena uses the same variable
 		ClientKey: s.Dir.ClientKey(), Recorded: recorded,
 	})
+	leaveOutAway(ctx, s)
 	return s, nil
 }
 
@@ -184,6 +186,9 @@ func (s *Session) withRecord(ctx context.Context, f func(*stages.Deployer) error
 	}
 	d := newDeployer(s, store)
 	d.Record, d.RunID = record, record.ID()
+	for _, r := range s.Away {
+		record.RecordResult(r)
+	}
 	s.run.Store(d)
 	err = f(d)
 	if failure.KindOf(err) == failure.Declined { // nothing was done, so there is nothing to record

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -11,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/packages"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
@@ -43,9 +45,14 @@ type Applied struct {
 func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 	var out Applied
 	err := s.withRecord(ctx, func(d *stages.Deployer) (err error) {
+		defer s.noteAway()
+		if len(s.Nodes) == 0 {
+			out.Results = d.Record.Results()
+			return nil
+		}
 		before := d.Store.State()
 		d.Copier.Substitute = !o.NoSubstitute
-		o.Plan = &stages.Plan{}
+		o.Plan, o.Away = &stages.Plan{}, s.awayNames()
 		if o.Saved != nil {
 			if o.Plan, err = verifyPlan(ctx, s, o); err != nil {
 				return err
@@ -114,11 +121,18 @@ func (s *Session) Build(ctx context.Context, keepGoing bool, results string) ([]
 // Plan returns what Apply would do. If file is set, Plan also writes the plan to this file, together with the command's arguments
 // with which the plan was made.
 func (s *Session) Plan(ctx context.Context, o stages.Options, file string, arguments stages.PlanArguments) (stages.Plan, error) {
+	defer s.noteAway()
 	made, err := preview(ctx, s, o)
+	planned := made
+	if err == nil || made.Nodes != nil {
+		for _, r := range s.Away {
+			made.Nodes = append(made.Nodes, stages.Preview{Node: r.Node, Unit: r.Unit, Action: plan.Away, Error: r.Error})
+		}
+	}
 	if err != nil || file == "" {
 		return made, err
 	}
-	saved := newSavedPlan(ctx, s, made)
+	saved := newSavedPlan(ctx, s, planned)
 	saved.Arguments = arguments
 	saved.Arguments.On = append([]string{}, s.request.On...)
 	key, err := keys.MakePlanKey(s.Dir)
@@ -134,6 +148,10 @@ func (s *Session) Plan(ctx context.Context, o stages.Options, file string, argum
 // preview makes a plan. It creates no secrets and no garbage collector roots. If Nix deletes a closure before the apply, the apply
 // builds it again.
 func preview(ctx context.Context, s *Session, o stages.Options) (stages.Plan, error) {
+	if len(s.Nodes) == 0 {
+		return stages.Plan{}, nil
+	}
+	o.Away = s.awayNames()
 	d := s.run.Load()
 	if d == nil {
 		recorded, err := s.Dir.Load()
@@ -152,6 +170,7 @@ func preview(ctx context.Context, s *Session, o stages.Options) (stages.Plan, er
 // verifyPlan makes a new plan with the arguments of a plan file. It returns an [stages.OutdatedPlanError] if the new plan differs
 // from the plan in the file.
 func verifyPlan(ctx context.Context, s *Session, o ApplyOptions) (*stages.Plan, error) {
+	o.Saved.Nodes = slices.DeleteFunc(o.Saved.Nodes, func(p stages.Preview) bool { return slices.Contains(o.Away, p.Node) })
 	made, err := preview(ctx, s, o.Options)
 	if err != nil {
 		return nil, err

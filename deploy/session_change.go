@@ -24,6 +24,7 @@ import (
 // is empty, the target is the systems before the last run that changed one of the nodes. A name of a run begins with a date, and
 // no generation has as many digits as a date.
 func (s *Session) PlanRollback(ctx context.Context, to string) ([]stages.Step, error) {
+	s.noteAway()
 	var target stages.RollbackTo
 	n, err := strconv.Atoi(to)
 	switch {
@@ -50,6 +51,7 @@ func (s *Session) PlanRollback(ctx context.Context, to string) ([]stages.Step, e
 func (s *Session) Execute(ctx context.Context, steps []stages.Step, o stages.Options) (results []state.NodeResult, err error) {
 	err = s.withRecord(ctx, func(d *stages.Deployer) error {
 		results, err = d.ExecuteSteps(ctx, steps, o)
+		results = append(results, s.Away...)
 		return err
 	})
 	return results, err

@@ -3,6 +3,8 @@ package deploy
 import (
 	"context"
 	"errors"
+	"slices"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
@@ -16,8 +18,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Inspect inspects the selected nodes.
+// Inspect inspects the selected nodes, except for those that are away.
 func (s *Session) Inspect(ctx context.Context) []fleet.Outcome[activate.Node] {
+	s.noteAway()
 	return inspect.Nodes(ctx, s.Fleet, s.Nodes, s.request.Parallel, s.Send)
 }
 
@@ -33,6 +36,10 @@ func (s *Session) Examine(ctx context.Context) ([]provider.Finding, error) {
 // Check waits for the conditions that a healthy cluster fulfils, for the selected nodes and their cluster. It waits until ctx
 // ends. If o asks for a deep check, it also runs test workloads in the cluster.
 func (s *Session) Check(ctx context.Context, o engine.CheckOptions) ([]check.Result, error) {
+	defer s.noteAway()
+	if o.Away = s.awayNames(); len(s.Nodes) == 0 {
+		return []check.Result{}, nil
+	}
 	engines, err := s.Engines()
 	if err != nil {
 		return nil, err
@@ -91,5 +98,12 @@ func (s *Session) Status(ctx context.Context, o StatusOptions) (*inspect.Cluster
 		q.Send = s.Send
 	}
 	status, err := inspect.Observe(ctx, q)
+	for _, n := range s.Hive.Nodes {
+		if i := slices.Index(s.awayNames(), n.Name); i >= 0 {
+			row := inspect.StatusOf(fleet.Outcome[activate.Node]{Node: n, Err: errors.New(s.Away[i].Error)}, recorded.Nodes[n.Name], nil, time.Now())
+			row.System, row.Role = inspect.Away, n.Role
+			status.Rows, status.Notes = append(status.Rows, row), append(status.Notes, n.Name+": away: "+row.Error)
+		}
+	}
 	return status, errors.Join(enginesErr, err)
 }

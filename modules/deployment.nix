@@ -237,6 +237,15 @@ in
       default = false;
       description = "Whether the node builds its own system. nixbench then copies derivations to the node instead of build results.";
     };
+    optional = mkOption {
+      type = types.bool;
+      default = false;
+      example = true;
+      description = ''
+        Whether the node may be away, such as a laptop. If it cannot be reached at the beginning of a command, the command leaves it
+        out, lists it at the end, and does not fail. The option has no effect on machines that nixbench boots: `apply` starts them.
+      '';
+    };
     replaceUnknownProfiles = mkOption {
       type = types.bool;
       default = true;

@@ -102,8 +102,8 @@ type Unit struct {
 	Deployment Deployment
 }
 
-// Deployment contains the options in `deployment` of a unit. They are the same as in Colmena, except for engine, client, modules
-// and sshConfig.
+// Deployment contains the options in `deployment` of a unit. They are the same as in Colmena, except for optional, engine, client,
+// modules and sshConfig.
 type Deployment struct {
 	TargetHosts                TargetHosts    `json:"targetHost"`
 	TargetPort                 *int           `json:"targetPort"`
@@ -113,6 +113,7 @@ type Deployment struct {
 	AllowLocalDeployment       bool           `json:"allowLocalDeployment"`
 	BuildOnTarget              bool           `json:"buildOnTarget"`
 	ReplaceUnknownProfiles     bool           `json:"replaceUnknownProfiles"`
+	Optional                   bool           `json:"optional"` // the node may be away
 	Tags                       []string       `json:"tags"`
 	Keys                       map[string]Key `json:"keys"`
 	Engine                     *Engine        `json:"engine"`    // null: the node is not a cluster member

@@ -150,6 +150,9 @@ func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 	if a.evalWorkers < 0 {
 		return r, failure.NewUsage("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", a.evalWorkers)
 	}
+	if f.skipsAway {
+		r.MayBeAway = func(d nixeval.Deployment) bool { return d.Optional || f.skipUnreachable }
+	}
 	var err error
 	if r.Eval.ChunkSize, err = parseNodeLimit(a.evalNodeLimit); err != nil {
 		return r, err

@@ -149,6 +149,7 @@ hive no longer contains. Systems are neither evaluated nor switched.`,
 	cmd.RunE = a.withView(func([]string) error { return runApply(a, node.UploadKeys, flags, nil, "") })
 	set := cmd.Flags()
 	flags.fleetFlags.add(set)
+	flags.addSkip(set)
 	set.BoolVar(&flags.noKeys, "no-keys", false, "an error, as in Colmena")
 	set.Lookup("no-keys").Hidden = true
 	acceptFlags(set, colmenaFlags...)
@@ -271,5 +272,6 @@ func runApplyPlan(a *app, file string, flags applyFlags, set *pflag.FlagSet) err
 	a.sets = args.Sets
 	flags.on, flags.noKeys, flags.recreate, flags.maxUnavailable = args.On, args.NoKeys, args.Recreate, args.MaxUnavailable
 	flags.noDrain, flags.drainDelete = args.NoDrain, args.DrainAllowed
+	flags.skipUnreachable = flags.skipUnreachable || args.SkipUnreachable
 	return runApply(a, node.Switch, flags, &saved, file)
 }

@@ -51,6 +51,7 @@ func newSweeps(a *app) (*sweeps.Sweeps, error) {
 	if err != nil {
 		return nil, err
 	}
+	flags.skipsAway = false // a trial needs all nodes
 	r, err := a.newRequest(flags.fleetFlags)
 	s := &sweeps.Sweeps{
 		Request: r, Sets: a.sets, Apply: options, Schedulers: schedulers,

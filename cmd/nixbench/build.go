@@ -46,7 +46,7 @@ func buildCommand(a *app) *cobra.Command {
 func runBuild(a *app, f fleetFlags, set func(*deploy.Request), keepGoing, keepResult bool) error {
 	s, err := a.open(f, func(r *deploy.Request) {
 		set(r)
-		r.Command, r.Nodes = "", deploy.SelectedNodes
+		r.Command, r.Nodes, r.MayBeAway = "", deploy.SelectedNodes, nil
 	})
 	if err != nil {
 		return err

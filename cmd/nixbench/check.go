@@ -48,6 +48,7 @@ func checkCommand(a *app) *cobra.Command {
 	f.BoolVar(&flags.deep, "deep", false, "also run test workloads in the cluster")
 	flags.timeouts.add(f, timeLimit{"check", time.Minute, time.Millisecond, "until all conditions hold"})
 	flags.add(f)
+	flags.addSkip(f)
 	return cmd
 }
 

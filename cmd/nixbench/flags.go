@@ -30,6 +30,8 @@ type fleetFlags struct {
 	on        []string
 	parallel  int
 	acceptNew bool
+
+	skipsAway, skipUnreachable bool // skipsAway: the command leaves out optional nodes that are away
 }
 
 func (f *fleetFlags) add(set *pflag.FlagSet) { f.addWithParallel(set, 10) }
@@ -39,6 +41,12 @@ func (f *fleetFlags) addWithParallel(set *pflag.FlagSet, parallel int) {
 	set.StringArrayVar(&f.on, "on", nil, onHelp)
 	set.IntVarP(&f.parallel, "parallel", "p", parallel, "work on at most `N` nodes at once; 0: on all")
 	set.BoolVar(&f.acceptNew, "accept-new-host-keys", false, acceptNewHelp)
+}
+
+// addSkip defines the flag of commands that leave out nodes that are away.
+func (f *fleetFlags) addSkip(set *pflag.FlagSet) {
+	f.skipsAway = true
+	set.BoolVar(&f.skipUnreachable, "skip-unreachable", false, "leave out nodes that cannot be reached, as if all had deployment.optional")
 }
 
 // rollingFlags are the flags of commands that change the nodes of a running cluster in waves.
@@ -51,6 +59,7 @@ type rollingFlags struct {
 
 func (f *rollingFlags) add(set *pflag.FlagSet) {
 	f.fleetFlags.add(set)
+	f.addSkip(set)
 	set.StringVar(&f.maxUnavailable, "max-unavailable", "", "change at most `N|P%` of the nodes at once, and stop after a failure")
 	f.addDrain(set, noDrainHelp)
 }

@@ -64,7 +64,7 @@ func planCommand(a *app) *cobra.Command {
 		defer s.Close()
 		made, err := s.Plan(a.ctx, options, flags.out, stages.PlanArguments{
 			Sets: append([]string{}, a.sets...), NoKeys: flags.noKeys, Recreate: flags.recreate,
-			NoDrain: flags.noDrain, DrainAllowed: append([]string{}, flags.drainDelete...), MaxUnavailable: flags.maxUnavailable,
+			NoDrain: flags.noDrain, DrainAllowed: append([]string{}, flags.drainDelete...), MaxUnavailable: flags.maxUnavailable, SkipUnreachable: flags.skipUnreachable,
 		})
 		if made.Nodes != nil {
 			a.view.Result(made.Nodes, func(w io.Writer) { writePreviews(w, made.Nodes) })

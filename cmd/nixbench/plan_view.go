@@ -250,7 +250,7 @@ func describeChanges(previews []stages.Preview) string {
 	add(machines[changes.Recreate], "with a recreated machine")
 	add(machines[changes.Restart], "with a restarted machine")
 	add(machines[changes.Create], "with a new machine")
-	for _, action := range []string{plan.WouldFirst, plan.WouldSwitch, plan.WouldDefault, plan.WouldKeys, plan.NotRunning, plan.NotReachable, plan.WouldRefuse, plan.NotBuilt, plan.WouldNothing} {
+	for _, action := range []string{plan.WouldFirst, plan.WouldSwitch, plan.WouldDefault, plan.WouldKeys, plan.NotRunning, plan.NotReachable, plan.Away, plan.WouldRefuse, plan.NotBuilt, plan.WouldNothing} {
 		add(nodes[action], action)
 	}
 	if len(parts) == 0 {

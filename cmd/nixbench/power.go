@@ -156,8 +156,11 @@ func rebootCommand(a *app) *cobra.Command {
 			return err
 		}
 		defer s.Close()
-		return executeSteps(a, s, stages.PlanReboot(s.Inspect(a.ctx), flags.ifNeeded), o, "reboot", flags.on, flags.yes, func(w io.Writer) {
-			fmt.Fprintln(w, "no node needs a reboot")
+		steps := stages.PlanReboot(s.Inspect(a.ctx), flags.ifNeeded)
+		return executeSteps(a, s, steps, o, "reboot", flags.on, flags.yes, func(w io.Writer) {
+			if len(steps) > 0 { // otherwise all selected nodes are away
+				fmt.Fprintln(w, "no node needs a reboot")
+			}
 		})
 	})
 	f := cmd.Flags()

@@ -20,7 +20,7 @@ import (
 
 const rollbackLong = `Roll back to the systems that nodes ran before the last run that changed any of
 the selected nodes. It neither changes nodes that this run did not change, nor
-connects to them. Keys are not changed.
+inspects them. Keys are not changed.
 
   --to N      roll back to generation N of each node (see nixbench generations)
   --to RUN    roll back to the systems that this run left (see nixbench runs)

@@ -24,6 +24,8 @@ Values of SYSTEM:
   as deployed     the system that the last run left
   other system    another system: it was deployed by other means, or rolled back
   never deployed  no run has deployed the node
+  away            the node cannot be reached, and may be away: it has
+                  deployment.optional, or --skip-unreachable is set
   not booted      the machine, which nixbench boots, does not run: MACHINE shows
                   whether it is off, paused, crashed, absent, or half there: its
                   domain or disk is missing; apply starts it
@@ -31,9 +33,9 @@ Values of SYSTEM:
                   with --drift: whether it is the system of the hive, which is
                   evaluated for this; nothing is built
 
-If a node cannot be reached, the exit code is 6. With --check it is 9 unless
-every node runs its system without failed units, and is a ready member of its
-cluster.`
+If another node cannot be reached, the exit code is 6. With --check it is 9
+unless every other node runs its system without failed units, and is a ready
+member of its cluster.`
 
 type statusFlags struct {
 	fleetFlags
@@ -72,6 +74,7 @@ func statusCommand(a *app) *cobra.Command {
 	})
 	f := cmd.Flags()
 	flags.add(f)
+	flags.addSkip(f)
 	flags.format = "table"
 	f.VarP(&choice{&flags.format, []string{"table", "wide"}}, "output", "o", "`FORMAT`: wide also shows the use of processors, memory and disk")
 	f.BoolVar(&flags.drift, "drift", false, "evaluate the hive, and compare nodes with it")

@@ -25,11 +25,11 @@ type ClusterStatus struct {
 }
 
 // Unhealthy returns the nodes that are not healthy, that run another system than the last run has deployed, or that are no
-// members of their cluster.
+// members of their cluster. It leaves out nodes that are away.
 func (c *ClusterStatus) Unhealthy() []string {
 	var out []string
 	for _, row := range c.Rows {
-		if !row.Healthy() || c.Outside[row.Node] != "" {
+		if row.System != Away && (!row.Healthy() || c.Outside[row.Node] != "") {
 			out = append(out, row.Node)
 		}
 	}

@@ -21,6 +21,7 @@ const (
 	Drifted       = "differs"        // another system than the hive's; known only after an evaluation
 	NotNixOS      = "not NixOS"
 	Unreachable   = "unreachable"
+	Away          = "away"          // not reachable, and may be away
 	NotBooted     = "not booted"    // the node's machine does not run or does not exist
 	NotEvaluated  = "not evaluated" // the system of the hive is unknown, so it cannot be compared
 )

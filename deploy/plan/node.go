@@ -19,6 +19,7 @@ const (
 	WouldFirst   = "first deployment"
 	WouldRefuse  = "refused" // Node.Err has the reason
 	NotReachable = "unreachable"
+	Away         = "away" // not reachable, and may be away
 	NotBuilt     = "not built"
 	WouldRemove  = "removed"     // its machine would be removed
 	NotRunning   = "not running" // the machine of the node has to be started before the node can be inspected

@@ -29,6 +29,7 @@ type Options struct {
 	BuildOnTarget *bool         // overrides the hive's deployment.buildOnTarget; nil: not overridden
 	CheckTimeout  time.Duration // maximum time until the cluster is healthy; 0: the cluster is not checked
 	Partial       bool          // only some of the hive's nodes are selected, so no machine is removed
+	Away          []string      // nodes that may be away and are; the check of the cluster requires nothing of them
 	Recreate      bool          // recreate machines whose image differs from the hive's
 	BootTimeout   time.Duration // maximum time until a machine is ready; 0: a default for the kind of machine
 

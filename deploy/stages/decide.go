@@ -27,6 +27,7 @@ func (r *run) askVersions(ctx context.Context, prepared *preparations) (map[stri
 // but no members.
 func (r *run) observeCluster(ctx context.Context, prepared *preparations) (rollout.Cluster, error) {
 	o := r.observer(r.hive, prepared.report, r.Drain)
+	o.Away = r.Away
 	if r.Engines == nil {
 		return rollout.NewCluster(nil, o), nil
 	}

@@ -175,7 +175,7 @@ func (p Preview) isInWave() bool {
 func (p Plan) Changes() bool {
 	return slices.ContainsFunc(p.Nodes, func(n Preview) bool {
 		machineChanges := n.Machine != nil && n.Machine.Action != changes.Keep
-		return n.Action != plan.WouldNothing || machineChanges || n.Version != nil || len(n.Adjust) > 0
+		return n.Action != plan.WouldNothing && n.Action != plan.Away || machineChanges || n.Version != nil || len(n.Adjust) > 0
 	})
 }
 

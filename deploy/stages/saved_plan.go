@@ -54,6 +54,8 @@ type PlanArguments struct {
 	NoDrain        bool     `json:"noDrain"`
 	DrainAllowed   []string `json:"drainAllowed"` // the work that drains may delete
 	MaxUnavailable string   `json:"maxUnavailable"`
+
+	SkipUnreachable bool `json:"skipUnreachable"`
 }
 
 // planVersion is the version of the format of plan files.

@@ -20,4 +20,5 @@ const (
 	RolledBack Outcome = "rolled-back"
 	Failed     Outcome = "failed"
 	Skipped    Outcome = "skipped"
+	Away       Outcome = "away" // the node may be away, and was not reachable when the run began
 )

@@ -593,6 +593,8 @@ let
       targetPort
       targetUser
       ;
+    # A hive that Colmena's makeHive has evaluated does not have the option.
+    optional = d.optional or false;
     engine = d.engine or null;
     client = d.client or null;
     # Null if the system imports none of nixbench's modules.
