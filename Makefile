@@ -1,6 +1,6 @@
 # `make test` runs all tests that need no machines. As root on Debian it installs what they need: Nix, git, shellcheck and so on.
 
-.PHONY: build test deps lint nix-lint shell-lint unit race fuzz fixture-test test-other-nix e2e e2e-all kube kube-all faults real demo demo-down bench update
+.PHONY: build test deps lint nix-lint shell-lint unit race fuzz fixture-test test-other-nix test-newest-nix e2e e2e-all kube kube-all faults real demo demo-down bench update
 
 # Without the users that build for Nix, root builds, and without a sandbox.
 ifeq ($(shell [ "$$(id -u)" = 0 ] && ! getent group nixbld > /dev/null && echo yes),yes)
@@ -62,6 +62,10 @@ test-other-nix:
 	PATH="$$(e2e/other-nix $(SUITE)):$$PATH" && export PATH && nix --version && \
 	  go test -count=1 -parallel 5 ./nixeval/... ./deploy/closure/... ./cmd/... ./e2e/flake && e2e/mini-nixos/tests/run
 
+# The same with the newest Nix of Debian. If the mirror is not kept up to date: OTHER_NIX_EXPIRED=1
+test-newest-nix:
+	$(MAKE) test-other-nix SUITE=sid
+
 # The core end-to-end tests on real machines, as root, after `e2e/lab/lab install`: those of e2e/core.txt, two packages at a time.
 e2e: kube
 	awk '!/^#/ && NF { t[$$1] = t[$$1] "|" $$2 } END { for (p in t) print p, "^(" substr(t[p], 2) ")$$" }' e2e/core.txt | sort | \
@@ -69,7 +73,7 @@ e2e: kube
 
 # All end-to-end tests, which take hours on two processors. A change of a subject ends with its package: make e2e-all PACKAGES=./e2e/kubernetes
 PACKAGES ?= ./e2e/... ./bench/export ./deploy/activate ./deploy/closure ./deploy/secrets ./deploy/report ./cmd/nixbench ./internal/bench
-e2e-all: fuzz kube kube-all
+e2e-all: fuzz test-newest-nix kube kube-all
 	NIXBENCH_E2E=1 go test -v -count=1 -p 2 -parallel 2 -timeout 150m $(PACKAGES)
 
 # Build the programs of Kubernetes nodes, which takes minutes if they are not cached: a test

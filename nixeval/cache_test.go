@@ -43,6 +43,9 @@ func newCachedFlake(t *testing.T) *cachedFlake {
   };
 }`)
 	f.write("x", "one")
+	if out, err := exec.Command("nix", "flake", "lock", "path:"+f.dir).CombinedOutput(); err != nil { // an evaluation that creates the lock changes the flake
+		t.Fatalf("%v\n%s", err, out)
+	}
 	source, err := ParseFlakeSource(f.dir)
 	if err != nil {
 		t.Fatal(err)
