@@ -136,6 +136,7 @@ type Key struct {
 	Name        string     `json:"name"`
 	Text        *Secret    `json:"text"`
 	KeyFile     *string    `json:"keyFile"`
+	FileHash    string     `json:"fileHash"` // in a surveyResult: the SHA-256 of KeyFile if it is in the store; see findKeyFiles
 	KeyCommand  []string   `json:"keyCommand"`
 	Generated   *Generated `json:"generated"`
 	DestDir     string     `json:"destDir"`

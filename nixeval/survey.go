@@ -40,6 +40,7 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 	var s, known surveyResult
 	cache := openCache(ctx, e, "survey")
 	if cache.load(&known) && !known.anyKey(Key.isDeleted) {
+		findKeyFiles(e.Source.Dir, known)
 		return newHive(known, nil)
 	}
 	broken, err := surveyUnits(ctx, e, &s)
@@ -49,6 +50,7 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 	if len(broken) == 0 && !s.anyKey(Key.hasText) {
 		cache.store(ctx, s)
 	}
+	findKeyFiles(e.Source.Dir, s)
 	return newHive(s, broken)
 }
 

@@ -581,6 +581,20 @@ let
   # Return { NAME = f NAME; } for the names.
   forNames = names: f: listToAttrs (map (name: { inherit name; value = f name; }) names);
 
+  # Return the SHA-256 of a file in the source of a flake, and null for any other file. The path of such a file is in the store, and
+  # has no context. Nix 2.35 and later do not copy the file to the store, but can read it at this path.
+  hashSourceFile =
+    file:
+    if
+      file != null
+      && lib.hasPrefix "${builtins.storeDir}/" file
+      && !builtins.hasContext file
+      && builtins.pathExists file
+    then
+      builtins.hashFile "sha256" file
+    else
+      null;
+
   deploymentOf = d: {
     inherit (d)
       allowLocalDeployment
@@ -602,6 +616,7 @@ let
     keys = mapAttrs (_: key: {
       # Keys in a hive that Colmena's makeHive has evaluated do not have the option `generated`.
       generated = key.generated or null;
+      fileHash = hashSourceFile key.keyFile;
       inherit (key)
         destDir
         group
