@@ -181,6 +181,55 @@ let
         };
       };
     };
+
+  healthCheck.options = {
+    http = mkOption {
+      type = types.nullOr types.str;
+      default = null;
+      example = "http://127.0.0.1:8080/healthz";
+      description = ''
+        URL to request. The check passes if the status is 200 to 399; a redirect is not followed. Without a host, as in
+        `http://:8080/`, the host is the node. One of `http`, `tcp` and `command` must be set.
+      '';
+    };
+    tcp = mkOption {
+      type = types.nullOr types.str;
+      default = null;
+      example = "127.0.0.1:5432";
+      description = "Host and port to connect to. The check passes if the connection is accepted. Without a host, as in `:5432`, the host is the node.";
+    };
+    command = mkOption {
+      type = types.nullOr (types.nonEmptyListOf types.str);
+      default = null;
+      example = [
+        "sh"
+        "-c"
+        "pg_isready | grep accepting"
+      ];
+      description = "Command that must end with exit status 0. On the node it runs as root. No shell interprets its arguments.";
+    };
+    from = mkOption {
+      type = types.enum [
+        "node"
+        "here"
+      ];
+      default = "node";
+      description = ''
+        Where the check runs: on the node (`node`), through nixbench's connection to the node, or on the computer that runs nixbench
+        (`here`). There, a command finds the name and the address of the node in `NIXBENCH_NODE` and `NIXBENCH_ADDRESS`.
+      '';
+    };
+    timeout = mkOption {
+      type = types.ints.between 1 3600;
+      default = 30;
+      description = "Seconds until the check must have passed. It is repeated until then. A single HTTP request or TCP connection may take 10 seconds.";
+    };
+    interval = mkOption {
+      type = types.ints.between 1 3600;
+      default = 1;
+      description = "Seconds between two attempts.";
+    };
+  };
 in
 {
   # interface
@@ -268,6 +317,15 @@ in
       default = { };
       example.database-password.keyFile = "/run/secrets/database-password";
       description = "Secrets that are uploaded to the node. They are never in the Nix store.";
+    };
+    healthChecks = mkOption {
+      type = types.attrsOf (types.submodule healthCheck);
+      default = { };
+      example.web.http = "http://127.0.0.1:8080/healthz";
+      description = ''
+        Checks that must pass after a switch, before it is confirmed. If one does not pass in time, the node rolls back. `check`,
+        `status --check` and the end of `apply` run them, too.
+      '';
     };
     engine = mkOption {
       type = types.nullOr (

@@ -79,6 +79,9 @@ func (d Deployment) checkOptions() error {
 	for _, tag := range d.Tags {
 		add("tags", checkText(tag, maxTag))
 	}
+	for _, name := range slices.Sorted(maps.Keys(d.HealthChecks)) {
+		add("healthChecks."+displayName(name), d.HealthChecks[name].check(name))
+	}
 	return errors.Join(append(errs, CheckKeys("", d.Keys))...)
 }
 

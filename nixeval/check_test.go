@@ -17,6 +17,11 @@ func TestDeploymentOptionsAreChecked(t *testing.T) {
 		change(&k)
 		return Deployment{Keys: map[string]Key{name: k}}
 	}
+	health := func(name string, change func(*HealthCheck)) Deployment {
+		c := HealthCheck{From: FromNode, Timeout: 30, Interval: 1}
+		change(&c)
+		return Deployment{HealthChecks: map[string]HealthCheck{name: c}}
+	}
 	long := strings.Repeat("x", 300)
 	for want, d := range map[string]Deployment{
 		`deployment.targetHost: "bad host;x" is not a host name`:                         {TargetHosts: TargetHosts{"ok", "bad host;x"}},
@@ -41,6 +46,18 @@ func TestDeploymentOptionsAreChecked(t *testing.T) {
 		`deployment.keys.k: it has no source`:                                            key("k", func(k *Key) { k.Text = nil }),
 		`deployment.keys.k: destDir: "/run/\u202ekeys/k" has the character U+202E`:       key("k", func(k *Key) { k.DestDir = "/run/\u202ekeys" }),
 		`deployment.keys.` + long + `: name: "xxxxxxxxxxxxxxxxxxxx"… is longer than 200`: key(long, func(*Key) {}),
+		`deployment.healthChecks.c: 0 of http, tcp and command are set; set one of them`: health("c", func(*HealthCheck) {}),
+		`deployment.healthChecks.c: 2 of http, tcp and command are set`:                  health("c", func(c *HealthCheck) { c.TCP, c.Command = p(":80"), []string{"true"} }),
+		`deployment.healthChecks.c: http: "localhost:80" is not a URL, such as http://`:  health("c", func(c *HealthCheck) { c.HTTP = p("localhost:80") }),
+		`deployment.healthChecks.c: http: "ftp://a/" is not a URL`:                       health("c", func(c *HealthCheck) { c.HTTP = p("ftp://a/") }),
+		`deployment.healthChecks.c: http: "http:///x" is not a URL`:                      health("c", func(c *HealthCheck) { c.HTTP = p("http:///x") }),
+		`deployment.healthChecks.c: http: "http://a/\u202e" has the character U+202E`:    health("c", func(c *HealthCheck) { c.HTTP = p("http://a/\u202e") }),
+		`deployment.healthChecks.c: tcp: "db" is not HOST:PORT, such as 127.0.0.1:5432`:  health("c", func(c *HealthCheck) { c.TCP = p("db") }),
+		`deployment.healthChecks.c: tcp: "db:0" is not HOST:PORT`:                        health("c", func(c *HealthCheck) { c.TCP = p("db:0") }),
+		`deployment.healthChecks.c: from: "there" is not node or here`:                   health("c", func(c *HealthCheck) { c.TCP, c.From = p("db:1"), "there" }),
+		`deployment.healthChecks.c: timeout: 0 is not a number of seconds from 1`:        health("c", func(c *HealthCheck) { c.TCP, c.Timeout = p("db:1"), 0 }),
+		`deployment.healthChecks.c: interval: 9000 is not a number of seconds from 1`:    health("c", func(c *HealthCheck) { c.TCP, c.Interval = p("db:1"), 9000 }),
+		`deployment.healthChecks."a\u202eb": "a\u202eb" has the character U+202E`:        health("a\u202eb", func(c *HealthCheck) { c.TCP = p("db:1") }),
 	} {
 		h, err := newHive(surveyResult{Named: []string{"a", "b"}, Deployments: map[string]Deployment{"a": d, "b": {Keys: map[string]Key{"k": good}}}}, nil)
 		if err != nil {
@@ -62,7 +79,11 @@ func TestDeploymentOptionsAreChecked(t *testing.T) {
 		t.Error(err)
 	}
 	fine := Deployment{TargetHosts: TargetHosts{"ok", "fe80::1%eth0"}, TargetUser: p("DOM\u00c4NE.user@corp"), TargetPort: p(65535), Tags: []string{"größe", "a b"},
-		Keys: map[string]Key{"größe": good}}
+		Keys: map[string]Key{"größe": good}, HealthChecks: map[string]HealthCheck{
+			"a": {HTTP: p("https://[::1]:8443/healthz?x=1"), From: FromNode, Timeout: 1, Interval: 1}, "b": {HTTP: p("http://:80"), From: FromHere, Timeout: 3600, Interval: 3600},
+			"c": {TCP: p("[::1]:1"), From: FromNode, Timeout: 1, Interval: 1}, "d": {TCP: p(":65535"), From: FromNode, Timeout: 1, Interval: 1},
+			"e": {Command: []string{"sh", "-c", "a\nb"}, From: FromNode, Timeout: 1, Interval: 1},
+		}}
 	if err := fine.checkOptions(); err != nil {
 		t.Error(err)
 	}

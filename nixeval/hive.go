@@ -102,24 +102,25 @@ type Unit struct {
 	Deployment Deployment
 }
 
-// Deployment contains the options in `deployment` of a unit. They are the same as in Colmena, except for optional, engine, client,
-// modules and sshConfig.
+// Deployment contains the options in `deployment` of a unit. They are the same as in Colmena, except for optional,
+// healthChecks, engine, client, modules and sshConfig.
 type Deployment struct {
-	TargetHosts                TargetHosts    `json:"targetHost"`
-	TargetPort                 *int           `json:"targetPort"`
-	TargetUser                 *string        `json:"targetUser"`
-	SSHOptions                 []string       `json:"sshOptions"`
-	PrivilegeEscalationCommand []string       `json:"privilegeEscalationCommand"`
-	AllowLocalDeployment       bool           `json:"allowLocalDeployment"`
-	BuildOnTarget              bool           `json:"buildOnTarget"`
-	ReplaceUnknownProfiles     bool           `json:"replaceUnknownProfiles"`
-	Optional                   bool           `json:"optional"` // the node may be away
-	Tags                       []string       `json:"tags"`
-	Keys                       map[string]Key `json:"keys"`
-	Engine                     *Engine        `json:"engine"`    // null: the node is not a cluster member
-	Client                     *string        `json:"client"`    // kind of the engine whose client programs the node has, such as slurm for a login node; null: it has none
-	Modules                    *string        `json:"modules"`   // the folder from which the system imports nixbench's modules
-	SSHConfig                  bool           `json:"sshConfig"` // the node's system does not declare these options: only the SSH configuration names its host and user
+	TargetHosts                TargetHosts            `json:"targetHost"`
+	TargetPort                 *int                   `json:"targetPort"`
+	TargetUser                 *string                `json:"targetUser"`
+	SSHOptions                 []string               `json:"sshOptions"`
+	PrivilegeEscalationCommand []string               `json:"privilegeEscalationCommand"`
+	AllowLocalDeployment       bool                   `json:"allowLocalDeployment"`
+	BuildOnTarget              bool                   `json:"buildOnTarget"`
+	ReplaceUnknownProfiles     bool                   `json:"replaceUnknownProfiles"`
+	Optional                   bool                   `json:"optional"` // the node may be away
+	Tags                       []string               `json:"tags"`
+	Keys                       map[string]Key         `json:"keys"`
+	HealthChecks               map[string]HealthCheck `json:"healthChecks"`
+	Engine                     *Engine                `json:"engine"`    // null: the node is not a cluster member
+	Client                     *string                `json:"client"`    // kind of the engine whose client programs the node has, such as slurm for a login node; null: it has none
+	Modules                    *string                `json:"modules"`   // the folder from which the system imports nixbench's modules
+	SSHConfig                  bool                   `json:"sshConfig"` // the node's system does not declare these options: only the SSH configuration names its host and user
 }
 
 // Engine describes a node's cluster membership: the kind of cluster and the node's role in it.

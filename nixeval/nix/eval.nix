@@ -611,6 +611,7 @@ let
     optional = d.optional or false;
     engine = d.engine or null;
     client = d.client or null;
+    healthChecks = d.healthChecks or { };
     # Null if the system imports none of nixbench's modules.
     modules = d.modules or null;
     keys = mapAttrs (_: key: {
