@@ -80,10 +80,10 @@ func (c *Conn) newLostError(err error) error {
 }
 
 // explainError returns the reason why the connection ended, if it has ended, and otherwise err. Operations on a lost
-// connection fail with "EOF", and this text does not help the user.
+// connection fail with "EOF", and this text does not help the user. A connection to this machine is not lost.
 func (c *Conn) explainError(err error) error {
 	var refused *ssh.OpenChannelError
-	if err == nil || errors.As(err, &refused) {
+	if err == nil || c.cfg.Local || errors.As(err, &refused) {
 		return err
 	}
 	select {
