@@ -28,6 +28,7 @@ var layers = []string{
 	"deploy/plan",
 	"deploy/inspect deploy/explain deploy/archive",
 	"deploy/node deploy/machine deploy/engine",
+	"deploy/health",
 	"deploy/fleet deploy/activate deploy/closure deploy/secrets deploy/check deploy/facts deploy/selection",
 	"deploy/state deploy/remote",
 	"nixeval deploy/machine/provider",
