@@ -57,6 +57,12 @@ type Request struct {
 	// returns. If Confirm is zero, AfterLogin is not called.
 	AfterLogin func(context.Context)
 
+	// CheckHealth, if it is not nil, runs the health checks of the node. It is called once, between the two confirmations, after the
+	// started services have stayed active. If it returns an error, the node rolls back. It takes HealthTime at most. If Confirm is
+	// zero, it is not called.
+	CheckHealth func(context.Context) error
+	HealthTime  time.Duration
+
 	// If ReplaceUnknown is false, Activate fails if the node runs or boots a system that is not
 	// in Known and was not deployed by nixbench.
 	ReplaceUnknown bool

@@ -162,7 +162,7 @@ func TestSwitchTakesThreeCommandsAndTwoHandshakes(t *testing.T) {
 	if !res.Changed || res.Outcome != Committed || res.After.Generation != 8 || res.Before.Generation != 7 || res.Exit != 0 {
 		t.Errorf("%+v", res)
 	}
-	want := []string{"inspect " + newPath + "  ", "start r1 switch " + newPath + "  8   0 ", "confirm r1 2"}
+	want := []string{"inspect " + newPath + "  ", "start r1 switch " + newPath + "  8   0  0", "confirm r1 2"}
 	if diff := cmp.Diff(want, f.called); diff != "" {
 		t.Error(diff)
 	}

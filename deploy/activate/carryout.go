@@ -12,17 +12,17 @@ import (
 // runActivation starts the activation on the node, follows its output, confirms it, and evaluates its result.
 func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Request, goal Goal, res Result) (Result, error) {
 	w := a.newWatch(node, h, r.Run, r.Confirm)
-	w.patience += r.SettleTime    // the node may become unreachable during the settle time, too
-	if res.Before.Current == "" { // a node without a previous system does not roll back, so there is nothing to wait for
+	w.patience += r.SettleTime + r.HealthTime // the node may become unreachable during these times, too
+	if res.Before.Current == "" {             // a node without a previous system does not roll back, so there is nothing to wait for
 		w.patience, w.meanwhile = r.Confirm+maxSilence, "it has no system to roll back to"
 	}
-	w.afterSwitch = r.AfterSwitch
+	w.afterSwitch, w.checkHealth = r.AfterSwitch, r.CheckHealth
 	a.sendEvent(node, event.NodeStart, event.Activate, string(r.Goal)+" to "+r.Path)
 	generation := ""
 	if r.Generation > 0 {
 		generation = strconv.Itoa(r.Generation)
 	}
-	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, wholeSeconds(r.SettleTime), r.Observed.fingerprint())
+	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, wholeSeconds(r.SettleTime), r.Observed.fingerprint(), wholeSeconds(r.HealthTime))
 	if errors.Is(err, errNodeChanged) {
 		a.sendEvent(node, event.NodeEnd, event.Activate, "not started, because the node has changed since it was inspected")
 		return res, err
@@ -57,6 +57,9 @@ func wrapLostSightError(ctx context.Context, node string, r Request, w *watch, e
 	left := time.Duration(0)
 	if w.lastRun().isAwaitingConfirmation() {
 		left = r.Confirm - time.Since(w.observed)
+		if w.lastRun().phase == phaseConfirmed {
+			left += r.HealthTime
+		}
 	}
 	return newLostSightError(node, r.Path, r.Confirm, left, err)
 }
@@ -79,12 +82,12 @@ func (w *watch) evaluate(r Request, res Result) (Result, error) {
 	runs := run.Outcome == BootDefault || res.After.Current == run.To
 	boots := run.Outcome == Activated || res.After.Profile == run.path
 	switch {
-	case run.succeeded() && runs && boots:
+	case run.succeeded() && runs && boots && w.unhealthy == nil:
 		return res, nil
 	case run.succeeded():
 		run.Reason = reasonElsewhere
 	}
-	return res, &FailedError{Node: w.name, Request: r, Result: res, Run: run}
+	return res, &FailedError{Node: w.name, Request: r, Result: res, Run: run, Unhealthy: w.unhealthy}
 }
 
 func (a *Activator) sendEvent(node string, kind event.Kind, phase event.Phase, text string) {

@@ -20,8 +20,9 @@
 //  2. The script calls the new system's switch-to-configuration with "test". If the switch hangs,
 //     the script kills all processes in the run's control group but itself.
 //  3. The script waits for systemd's jobs, and then for a confirmation, which the client sends over a
-//     new connection. If the switch has started services, the script watches these services,
-//     and waits for a second confirmation.
+//     new connection. If the switch has started services, the script watches these services.
+//     If it has, or if the node has health checks, which the client runs then, the script waits
+//     for a second confirmation. If a check fails, the client asks the script to roll back.
 //  4. After the last confirmation the script sets the profile and calls
 //     switch-to-configuration with "boot". So a machine that reboots earlier boots the old system.
 //
@@ -32,8 +33,9 @@
 //
 // The time limit is [Request.Confirm]. While the switch runs, the time is counted from
 // the last progress: a line of the switch's log, or a change in systemd's queue of jobs.
-// Afterwards it is counted from the end of the switch. If Confirm is zero, no rollback
-// is armed, and the profile and the boot loader are set first, as by nixos-rebuild.
+// Afterwards it is counted from the end of the switch, and [Request.HealthTime] is added
+// for the second confirmation. If Confirm is zero, no rollback is armed, and the profile
+// and the boot loader are set first, as by nixos-rebuild.
 //
 // If the client is killed before it confirms, the node rolls back. If the client is killed later, the
 // node completes the run. [Activator.Activate] first finishes an unfinished earlier run.

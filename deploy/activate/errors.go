@@ -106,10 +106,11 @@ func isDown(err error) bool {
 
 // FailedError means that an activation has ended and the node has not reached the goal, such as running the new system.
 type FailedError struct {
-	Node    string
-	Request Request
-	Result  Result
-	Run     // the node's record of the activation
+	Node      string
+	Request   Request
+	Result    Result
+	Run             // the node's record of the activation
+	Unhealthy error // the health checks that have not passed, because of which nixbench has aborted the activation, or nil
 }
 
 // failedCheck returns the name of the pre-switch check that failed, or an empty string.
@@ -171,6 +172,9 @@ func (e *FailedError) Brief() string { return e.describeCause() }
 
 // describeCause returns why the activation failed, in one line: `unit nginx.service failed`.
 func (e *FailedError) describeCause() string {
+	if e.Unhealthy != nil {
+		return e.Unhealthy.Error()
+	}
 	exit := e.Result.Exit
 	switch reason, _, _ := strings.Cut(e.Reason, ","); reason {
 	case reasonPrepare:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,6 +58,9 @@ type watch struct {
 
 	afterSwitch func(context.Context) bool // see [Request.AfterSwitch]
 	changed     bool                       // afterSwitch has changed the node
+
+	checkHealth func(context.Context) error // see [Request.CheckHealth]
+	unhealthy   error                       // the error of checkHealth
 
 	loggedIn func()    // called each time that the node has accepted the first confirmation; nil: nothing to call
 	node     Node      // the node's state, which the script prints at the end
@@ -133,9 +137,50 @@ func (w *watch) confirmRun(ctx context.Context, afterLogin func(context.Context)
 	}
 	answers := map[string]string{phaseWaiting: "confirm", phaseConfirmed: "confirm-again", phaseReturned: "confirm-return"}
 	for w.lastRun().isAwaitingConfirmation() {
-		if err := w.follow(ctx, true, answers[w.lastRun().phase], w.id); err != nil {
+		phase := w.lastRun().phase
+		answer := answers[phase]
+		if check := w.checkHealth; check != nil && phase == phaseConfirmed {
+			w.checkHealth = nil
+			if err := w.followDuring(ctx, check); err != nil {
+				return err
+			}
+			continue // the run may have ended meanwhile
+		}
+		if w.unhealthy != nil && phase == phaseConfirmed {
+			answer = "abort"
+		}
+		if err := w.follow(ctx, true, answer, w.id); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// followDuring calls check, and stores its error in w.unhealthy. If check takes longer than [event.Grace], followDuring follows the
+// run meanwhile, so that other nixbenches see that this one has not abandoned the run. If the run ends meanwhile, it cancels check.
+func (w *watch) followDuring(ctx context.Context, check func(context.Context) error) error {
+	checking, endCheck := context.WithCancel(ctx)
+	defer endCheck()
+	following, endFollow := context.WithCancel(ctx)
+	defer endFollow()
+	checked := make(chan error, 1)
+	go func() {
+		checked <- check(checking)
+		endFollow()
+	}()
+	var err error
+	select {
+	case <-following.Done():
+	case <-time.After(event.Grace):
+		if err = w.follow(following, false, "follow", w.id, "confirm-again"); following.Err() == nil { // the run has ended, or the node does not answer
+			endCheck()
+			<-checked
+			return err
+		}
+	}
+	w.unhealthy = <-checked
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return nil
 }
@@ -184,7 +229,7 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 		defer conn.Close()
 	}
 	if command[0] != "start" {
-		command = append(command[:2:2], strconv.Itoa(w.lines))
+		command = slices.Insert(slices.Clone(command), 2, strconv.Itoa(w.lines))
 	}
 	if command[0] == "confirm" && w.changed {
 		command = append(command, "watch")

@@ -109,7 +109,7 @@ func testReboot(t *testing.T, b *bench) {
 	b.l.PowerCut(t, b.name)
 	b.l.PowerOn(t, b.name)
 	b.host = labHost(t, b.l, b.name, "root")
-	if _, err := b.a.FinishPrevious(t.Context(), b.name, b.host, ""); err != nil {
+	if _, err := b.a.FinishPrevious(t.Context(), b.name, b.host, "", nil); err != nil {
 		t.Error(err)
 	}
 	b.is("two", "two")

@@ -21,12 +21,13 @@ const (
 // FinishPrevious waits for a switch that still runs. If the run waits for a confirmation and its system is `wanted`,
 // FinishPrevious confirms it, because the client can log in after the switch. If the system is another one, the node rolls back at
 // once. If the node has rebooted since, FinishPrevious only closes the run's record and removes the run's garbage collector root.
-func (a *Activator) FinishPrevious(ctx context.Context, node string, h Host, wanted string) (*Run, error) {
+// See [Request.CheckHealth] for the argument checkHealth.
+func (a *Activator) FinishPrevious(ctx context.Context, node string, h Host, wanted string, checkHealth func(context.Context) error) (*Run, error) {
 	n, err := a.Inspect(ctx, node, h)
 	if err != nil || !n.HasUnfinishedRun() {
 		return nil, err
 	}
-	return a.finishInspected(ctx, node, h, n, Request{Path: wanted})
+	return a.finishInspected(ctx, node, h, n, Request{Path: wanted, CheckHealth: checkHealth})
 }
 
 // HasUnfinishedRun reports whether the last activation on the node is unfinished. FinishPrevious must then be called before
@@ -69,6 +70,7 @@ func (a *Activator) finishInspected(ctx context.Context, node string, h Host, n 
 		return n.Last, executeScript(ctx, conn, func(string, string) {}, "forget", n.Last.ID)
 	}
 	w := a.newWatch(node, h, n.Last.ID, n.Last.Armed)
+	w.checkHealth = r.CheckHealth
 	if err := w.follow(ctx, false, "follow", n.Last.ID); err != nil {
 		return nil, err
 	}

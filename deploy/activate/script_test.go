@@ -698,6 +698,84 @@ func TestScriptConfirmedOnce(t *testing.T) {
 	n.is(n.newPath, n.newPath, "new test", "new boot")
 }
 
+// Health checks are run between the two confirmations, also if the switch has started nothing. The node rolls back when they fail,
+// when their time and the confirm time are over, and when their client has been killed.
+func TestScriptHealthChecks(t *testing.T) {
+	unhealthy := errors.New("health check web: status 503")
+	for name, test := range map[string]func(t *testing.T, n *standIn, r Request){
+		"pass, later than the confirm time": func(t *testing.T, n *standIn, r Request) {
+			r.HealthTime, r.CheckHealth = time.Minute, func(context.Context) error {
+				n.is(n.newPath, n.oldPath, "new test") // nothing is permanent yet
+				confirmed := uptime(t)
+				waitFor(t, 20*time.Second, "the end of the confirm time, and this nixbench to follow the run", func() bool {
+					seen, err := os.Stat(filepath.Join(n.root, "run/nixbench/activate/seen"))
+					return uptime(t) > confirmed+r.Confirm+time.Second && err == nil && time.Since(seen.ModTime()) < abandonedAfter
+				})
+				return nil
+			}
+			if res, err := n.activate(r); err != nil || res.Outcome != Committed {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.newPath, n.newPath, "new test", "new boot")
+		},
+		"fail": func(t *testing.T, n *standIn, r Request) {
+			n.onNew(`only web.service 500 0 active running`)
+			calls := 0
+			r.HealthTime, r.CheckHealth = time.Minute, func(context.Context) error { calls++; return unhealthy }
+			n.rollsBack(r, reasonAborted, ": health check web: status 503; the node rolled back to "+n.oldPath)
+			if calls != 1 {
+				t.Errorf("the checks were run %d times", calls)
+			}
+		},
+		"fail, for the goal test": func(t *testing.T, n *standIn, r Request) {
+			r.Goal, r.HealthTime, r.CheckHealth = Test, time.Minute, func(context.Context) error { return unhealthy }
+			n.rollsBack(r, reasonAborted, unhealthy.Error())
+		},
+		"last for too long": func(t *testing.T, n *standIn, r Request) {
+			r.HealthTime, r.CheckHealth = time.Second, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+			n.rollsBack(r, reasonUnconfirmed, "no client could log in to confirm it")
+		},
+		"their client is killed": func(t *testing.T, n *standIn, r Request) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			killed := errors.New("killed")
+			r.HealthTime, r.CheckHealth = time.Second, func(ctx context.Context) error { cancel(killed); return unhealthy }
+			_, err := n.a.Activate(ctx, "web-1", n.host, r)
+			if lost := (*LostSightError)(nil); !errors.As(err, &lost) || !errors.Is(err, killed) || !strings.Contains(lost.Brief(), "rolls back ") {
+				t.Error(err)
+			}
+			waitFor(t, 30*time.Second, "the node to roll back", func() bool {
+				node, err := n.a.Inspect(t.Context(), "web-1", n.host)
+				return err == nil && node.Last.Outcome == RolledBack && node.Last.Reason == reasonUnconfirmed
+			})
+			n.is(n.oldPath, n.oldPath, "new test", "old test")
+		},
+		"the next run repeats them": func(t *testing.T, n *standIn, r Request) {
+			ctx, cancel := context.WithCancel(t.Context())
+			r.HealthTime, r.CheckHealth = time.Minute, func(ctx context.Context) error { cancel(); return nil }
+			if _, err := n.a.Activate(ctx, "web-1", n.host, r); err == nil {
+				t.Error("a cancelled run has confirmed its switch")
+			}
+			run, err := n.a.FinishPrevious(t.Context(), "web-1", n.host, n.newPath, func(context.Context) error { return unhealthy })
+			if err != nil || run == nil || run.Outcome != RolledBack {
+				t.Errorf("%+v, %v", run, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "old test")
+		},
+		"unarmed": func(t *testing.T, n *standIn, r Request) {
+			r.Confirm, r.HealthTime, r.CheckHealth = 0, time.Minute, func(context.Context) error { t.Error("it cannot roll back"); return nil }
+			if _, err := n.activate(r); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newStandIn(t)
+			test(t, n, n.request())
+		})
+	}
+}
+
 // After a reboot, a client that follows the run gets the state of the node, since the node runs its previous system.
 func TestScriptFollowAfterReboot(t *testing.T) {
 	t.Parallel()

@@ -29,13 +29,14 @@ type Changer struct {
 
 // Options are the options of a change of a node.
 type Options struct {
-	Goal           Goal
-	Confirm        time.Duration // time to confirm before the node rolls back; 0: the rollback is not armed
-	SettleTime     time.Duration // see activate.Request
-	Specialisation string
-	ActivateWith   string // "" or activate.NixosRebuild
-	ReplaceUnknown bool   // overrides replaceUnknownProfiles of the hive
-	RollbackAll    bool   // nodes keep a backup of the replaced keys, so that the whole run can be rolled back
+	Goal                Goal
+	Confirm             time.Duration // time to confirm before the node rolls back; 0: the rollback is not armed
+	SettleTime          time.Duration // see activate.Request
+	Specialisation      string
+	ActivateWith        string // "" or activate.NixosRebuild
+	ReplaceUnknown      bool   // overrides replaceUnknownProfiles of the hive
+	WithoutHealthChecks bool   // deployment.healthChecks are not run
+	RollbackAll         bool   // nodes keep a backup of the replaced keys, so that the whole run can be rolled back
 }
 
 // host connects to a node. It has the methods that the packages activate and closure need.

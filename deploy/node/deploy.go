@@ -51,6 +51,8 @@ type Result struct {
 	Text    string
 	// Activation is nil if no system was activated, or if another run is changing the node.
 	Activation *activate.Result
+
+	checked bool // the health checks were run before the system was confirmed
 }
 
 // After returns the number of the generation that the node runs after the activation; 0 if it is unknown.
@@ -98,7 +100,7 @@ func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result
 		}
 		return Result{Outcome: state.Unchanged, Text: formatDryActivation(result)}, nil
 	}
-	recovered, err := c.finishPreviousActivation(ctx, h, t)
+	recovered, err := c.finishPreviousActivation(ctx, h, t, o)
 	if err != nil {
 		return failed, err
 	}
@@ -110,14 +112,16 @@ func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result
 	if err != nil {
 		return result, errors.Join(err, c.restoreKeys(ctx, h, t, o, err))
 	}
-	if result.Activation != nil && !hasKeysAfterSwitch(t, o, before, result.Activation.After) {
-		return result, nil
+	if result.Activation == nil || hasKeysAfterSwitch(t, o, before, result.Activation.After) {
+		_, err = c.uploadKeys(ctx, h, t, o, secrets.Post)
 	}
-	if _, err := c.uploadKeys(ctx, h, t, o, secrets.Post); err != nil {
+	if err == nil && result.Activation != nil && !result.checked {
+		err = c.CheckHealth(ctx, t.Node, o, "it was not rolled back")
+	}
+	if err != nil {
 		result.Outcome, result.Text = state.Failed, ""
-		return result, err
 	}
-	return result, nil
+	return result, err
 }
 
 // confirmUnchanged updates the state for a node that already runs the desired system. It removes the intents of killed runs from
@@ -230,10 +234,19 @@ func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, r
 			request.AfterSwitch = func(ctx context.Context) bool { return c.uploadLateKeys(ctx, h, late, o) }
 		}
 	}
+	checks, err := c.healthChecks(ctx, t.Node, o)
+	if err != nil {
+		return Result{Outcome: state.Failed}, err
+	}
+	checked := false
+	request.HealthTime, request.CheckHealth = checks.Limit(), func(ctx context.Context) error {
+		checked = true
+		return checks.Await(ctx, event.Confirm, c.Send)
+	}
 	activation, outcome, err := c.ApplySystem(ctx, name, h, Target{
 		Before: t.Observed, Request: request, Recovered: recovered, Kind: t.engineKind(), Membership: t.membership(),
 	})
-	result := Result{Outcome: outcome}
+	result := Result{Outcome: outcome, checked: checked}
 	var busy *activate.BusyError
 	if activation.Changed && !errors.As(err, &busy) { // another run is changing a busy node
 		result.Activation = &activation

@@ -18,11 +18,15 @@ import (
 // finishPreviousActivation finishes or undoes an unfinished activation of a killed run on the node. It reports whether there was
 // such an activation. It is called before keys are uploaded: if the node rolls back that activation, the node also restores its
 // previous keys, which would replace newly uploaded keys.
-func (c *Changer) finishPreviousActivation(ctx context.Context, h host, t Task) (bool, error) {
+func (c *Changer) finishPreviousActivation(ctx context.Context, h host, t Task, o Options) (bool, error) {
 	if !t.Observed.HasUnfinishedRun() {
 		return false, nil
 	}
-	finished, err := c.Activator.FinishPrevious(ctx, t.Node.Name, h, t.Closure.Out)
+	checks, err := c.healthChecks(ctx, t.Node, o)
+	if err != nil {
+		return false, err
+	}
+	finished, err := c.Activator.FinishPrevious(ctx, t.Node.Name, h, t.Closure.Out, func(ctx context.Context) error { return checks.Await(ctx, event.Confirm, c.Send) })
 	if err != nil {
 		return false, &fleet.NodeError{Node: t.Node.Name, Step: event.Activate, Err: err}
 	}

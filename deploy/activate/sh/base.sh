@@ -91,7 +91,7 @@ isTransientActive() { [ -e "$transientUnits/$1" ] && isActive "$1"; }
 # interrupted leaves the record before it. Earlier versions of nixbench replace the file instead: their only record has
 # neither an empty line nor an end. They read the last value of each name, so they can read these records too. ---
 
-names='run goal path spec to from was wasPath armed settle activator generation phase deadline outcome reason code broken users still jobs failedBefore boot client restored time'
+names='run goal path spec to from was wasPath armed settle checks activator generation phase deadline outcome reason code broken users still jobs failedBefore boot client restored time'
 clear() { for name in $names; do printf -v "$name" ''; done; }
 
 load() { # FILE

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Commands that the client calls to start, follow and confirm a run.
 
-start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION WATCH OBSERVED
+start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION WATCH OBSERVED CHECKS
   local last='' limit
   if [ ! -d "$live" ] || [ ! -d "$kept" ] || [ ! -d "$roots" ]; then
     { mkdir -p "$kept" "$roots" "$live" && chmod 0700 "$live"; } || die "cannot write the record of the switch"
@@ -18,7 +18,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION WATCH OBSERVED
     pause 0.05
   done
   clear
-  run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7 settle=$8
+  run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7 settle=$8 checks=${10:-0}
   findClient
   to=$path${spec:+/specialisation/$spec}
   was=${9:-}

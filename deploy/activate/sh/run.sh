@@ -287,7 +287,8 @@ supervise() {
 
 # verifySwitch succeeds if systemd's jobs succeed, the services that the switch has started stay active for the settle time, and
 # the client confirms before and after the settle time. If the switch has started nothing that can act later, there is nothing to
-# watch, and one confirmation is enough. If verifySwitch fails, $reason is set, or empty if systemd units have failed.
+# watch, and one confirmation is enough, unless the client runs health checks, which takes $checks seconds at most. If verifySwitch
+# fails, $reason is set, or empty if systemd units have failed.
 verifySwitch() {
   local watches=0 seen='' late=''
   waitForJobs && checkUnitsAgain && awaitAnswer waiting confirm && findStarted || return
@@ -298,19 +299,19 @@ verifySwitch() {
     watches=$((watches + 1)) seen=$startedTriggers$held late=''
     watchServices && waitForJobs && checkUnitsAgain && findStarted || return
   done
-  [ $watches = 0 ] || awaitAnswer confirmed confirm-again
+  [ "$watches:${checks:-0}" = 0:0 ] || awaitAnswer confirmed confirm-again "${checks:-0}"
 }
 
 # isAborted reports whether the client requests a rollback. It then sets $reason.
 isAborted() { isAnswered abort && reason=aborted; }
 
 # awaitAnswer waits until the client (nixbench) has confirmed the run over a new connection. It fails if the client does not
-# confirm within $armed seconds, or asks for a rollback. If no rollback is armed, it returns at once.
-awaitAnswer() { # PHASE ANSWER
+# confirm within $armed seconds and MORE, or asks for a rollback. If no rollback is armed, it returns at once.
+awaitAnswer() { # PHASE ANSWER [MORE]
   [ "$armed" != 0 ] || return 0
   phase=$1
   now
-  deadline=$((now + armed))
+  deadline=$((now + armed + ${3:-0}))
   save || :
   while ! isAnswered "$2"; do
     ! isAborted || return 1
