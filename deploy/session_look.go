@@ -34,8 +34,8 @@ func (s *Session) Examine(ctx context.Context) ([]provider.Finding, error) {
 }
 
 // Check waits for the conditions that a healthy cluster fulfils, for the selected nodes and their cluster. It waits until ctx
-// ends. If o asks for a deep check, it also runs test workloads in the cluster.
-func (s *Session) Check(ctx context.Context, o engine.CheckOptions) ([]check.Result, error) {
+// ends. If o asks for a deep check, it also runs test workloads in the cluster. With health, it also runs deployment.healthChecks.
+func (s *Session) Check(ctx context.Context, o engine.CheckOptions, health bool) ([]check.Result, error) {
 	defer s.noteAway()
 	if o.Away = s.awayNames(); len(s.Nodes) == 0 {
 		return []check.Result{}, nil
@@ -53,7 +53,11 @@ func (s *Session) Check(ctx context.Context, o engine.CheckOptions) ([]check.Res
 	}
 	look := func(e engine.Engine) check.Look { return engine.LookAt(e, names...) }
 	conditions := inspect.NodeConditions(s.Fleet, s.Nodes, s.request.Parallel, nil, nil)
-	return check.Await(ctx, append(conditions, inspect.EngineConditions(engines, s.Nodes, s.request.Parallel, o, look)...), s.Send)
+	conditions = append(conditions, inspect.EngineConditions(engines, s.Nodes, s.request.Parallel, o, look)...)
+	if health {
+		conditions = append(conditions, inspect.HealthConditions(s.Fleet, s.Nodes, s.request.Parallel)...)
+	}
+	return check.Await(ctx, conditions, s.Send)
 }
 
 // RunOnNodes calls f for each selected node at the same time. f runs a command on the node. The value of an outcome is the exit
@@ -77,6 +81,7 @@ func RunOnNodes(ctx context.Context, s *Session, f func(context.Context, *remote
 type StatusOptions struct {
 	Drift   bool // also evaluate the systems, and compare the nodes with them
 	Figures bool // also read the use of processors, memory and disk
+	Health  bool // also run deployment.healthChecks, once
 }
 
 // Status observes the selected nodes. It returns nil if no node could be observed.
@@ -88,7 +93,7 @@ func (s *Session) Status(ctx context.Context, o StatusOptions) (*inspect.Cluster
 	engines, enginesErr := s.Engines()
 	manager := *s.Machines
 	manager.Open = s.request.Hypervisors(nil)
-	q := inspect.Query{Fleet: s.Fleet, Nodes: s.Nodes, Machines: &manager, Engines: engines, Recorded: recorded, Figures: o.Figures, Parallel: s.request.Parallel}
+	q := inspect.Query{Fleet: s.Fleet, Nodes: s.Nodes, Machines: &manager, Engines: engines, Recorded: recorded, Figures: o.Figures, Health: o.Health, Parallel: s.request.Parallel}
 	switch {
 	case o.Drift: // show progress only for the evaluation, because it takes longer than the rest
 		q.Desired = func() (map[string]nixeval.Closure, error) {

@@ -164,7 +164,7 @@ func (f *applyFlags) toOptions(goal node.Goal) (stages.Options, error) {
 	o, err := f.rollingFlags.toOptions()
 	o.Options.Options = node.Options{
 		Goal: goal, Confirm: f.confirm(), SettleTime: f.timeouts.of("settle"), RollbackAll: f.rollback == "all",
-		Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown,
+		Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutHealthChecks: f.noHealth,
 	}
 	o.WithoutKeys, o.KeepGoing, o.Recreate, o.RebootNodes = f.noKeys, f.keepGoing, f.recreate, f.reboot
 	o.CheckTimeout, o.BootTimeout, o.RebootTimeout = f.timeouts.of("check"), f.timeouts.of("boot"), f.timeouts.of("reboot")

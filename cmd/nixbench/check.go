@@ -15,7 +15,8 @@ import (
 )
 
 const checkLong = `Check that every node is up without failed units and runs the engine of the
-hive, and that the cluster of the nodes is in the state that the hive describes.
+hive, that the cluster of the nodes is in the state that the hive describes, and
+that deployment.healthChecks pass.
 --deep also runs test workloads, and removes them afterwards.
 
 The exit code is 9 if a condition does not hold within --timeout.`
@@ -23,6 +24,7 @@ The exit code is 9 if a condition does not hold within --timeout.`
 type checkFlags struct {
 	fleetFlags
 	deep     bool
+	noHealth bool
 	timeouts timeouts
 }
 
@@ -38,7 +40,7 @@ func checkCommand(a *app) *cobra.Command {
 	cmd.RunE = a.withSession("", &flags.fleetFlags, deploy.RemoteNodes, func(s *deploy.Session, _ []string) error {
 		ctx, cancel := context.WithTimeout(a.ctx, flags.timeouts.of("check"))
 		defer cancel()
-		results, err := s.Check(ctx, engine.CheckOptions{Deep: flags.deep})
+		results, err := s.Check(ctx, engine.CheckOptions{Deep: flags.deep}, !flags.noHealth)
 		if results != nil {
 			a.view.Result(results, func(w io.Writer) { writeChecks(w, results) })
 		}
@@ -46,6 +48,7 @@ func checkCommand(a *app) *cobra.Command {
 	})
 	f := cmd.Flags()
 	f.BoolVar(&flags.deep, "deep", false, "also run test workloads in the cluster")
+	f.BoolVar(&flags.noHealth, "no-health-checks", false, noHealthHelp)
 	flags.timeouts.add(f, timeLimit{"check", time.Minute, time.Millisecond, "until all conditions hold"})
 	flags.add(f)
 	flags.addSkip(f)

@@ -23,6 +23,7 @@ const (
 	acceptNewHelp = "accept and store the keys of hosts that known_hosts does not contain"
 	rollbackHelp  = "`WHAT` rolls back when a switch fails or makes a node unreachable: node, or off: none"
 	noDrainHelp   = "change nodes of a running cluster without a drain"
+	noHealthHelp  = "do not run deployment.healthChecks"
 )
 
 // fleetFlags are the flags of commands that connect to nodes.
@@ -113,11 +114,13 @@ func (f *rollingFlags) toOptions() (stages.Options, error) {
 type armFlags struct {
 	rollback string // one of rollbackWords
 	timeouts timeouts
+	noHealth bool
 }
 
 // addArming defines the flags. rollbackWords are the values of --rollback that the command accepts, and more its other time limits.
 func (f *armFlags) addArming(set *pflag.FlagSet, rollbackHelp string, rollbackWords []string, more ...timeLimit) {
 	addChoice(set, &f.rollback, "rollback", rollbackWords, rollbackHelp)
+	set.BoolVar(&f.noHealth, "no-health-checks", false, noHealthHelp)
 	f.timeouts.add(set, append([]timeLimit{
 		{"confirm", time.Minute, 5 * time.Second, "after its last progress, a node waits for a confirmation of the switch before it rolls back"},
 		{"settle", 3 * time.Second, 0, "for which units that the switch has started must stay up"},

@@ -28,6 +28,12 @@ var planColumns = []ui.Column[stages.Preview]{
 		return map[bool]string{true: "needed"}[*p.Reboot]
 	}},
 	{Title: "KEYS", Format: formatKeyChanges},
+	{Title: "CHECKS", Optional: true, Format: func(p stages.Preview) string {
+		if p.HealthChecks == 0 {
+			return ""
+		}
+		return fmt.Sprint(p.HealthChecks)
+	}},
 	{Title: "MACHINE", Format: formatMachineChange, Optional: true},
 	{Title: "VERSION", Optional: true, Format: func(p stages.Preview) string {
 		if p.Version == nil {

@@ -127,8 +127,8 @@ requires --yes.`
 
 type rebootFlags struct {
 	rollingFlags
-	ifNeeded, yes bool
-	timeouts      timeouts
+	ifNeeded, yes, noHealth bool
+	timeouts                timeouts
 }
 
 func rebootCommand(a *app) *cobra.Command {
@@ -145,7 +145,7 @@ func rebootCommand(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		o.RebootTimeout = flags.timeouts.of("reboot")
+		o.RebootTimeout, o.WithoutHealthChecks = flags.timeouts.of("reboot"), flags.noHealth
 		if err := a.requireConfirmation("reboot", flags.on, flags.yes); err != nil {
 			return err
 		}
@@ -166,6 +166,7 @@ func rebootCommand(a *app) *cobra.Command {
 	f := cmd.Flags()
 	flags.add(f)
 	f.BoolVar(&flags.ifNeeded, "if-needed", false, "reboot only nodes that would boot another kernel than the running one")
+	f.BoolVar(&flags.noHealth, "no-health-checks", false, noHealthHelp)
 	flags.timeouts.add(f, timeLimit{"reboot", 5 * time.Minute, time.Second, "until a node is back"})
 	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask before all nodes are changed")
 	return cmd

@@ -62,7 +62,7 @@ func runRollback(a *app, flags rollbackFlags) error {
 	if err != nil {
 		return err
 	}
-	o.Confirm, o.SettleTime = flags.confirm(), flags.timeouts.of("settle")
+	o.Confirm, o.SettleTime, o.WithoutHealthChecks = flags.confirm(), flags.timeouts.of("settle"), flags.noHealth
 	if err := a.requireConfirmation("rollback", flags.on, flags.yes || flags.dry); err != nil {
 		return err
 	}

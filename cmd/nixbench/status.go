@@ -34,13 +34,14 @@ Values of SYSTEM:
                   evaluated for this; nothing is built
 
 If another node cannot be reached, the exit code is 6. With --check it is 9
-unless every other node runs its system without failed units, and is a ready
-member of its cluster.`
+unless every other node runs its system without failed units, is a ready
+member of its cluster, and passes its deployment.healthChecks, which are run
+once.`
 
 type statusFlags struct {
 	fleetFlags
-	drift, check bool
-	format       string
+	drift, check, noHealth bool
+	format                 string
 }
 
 func statusCommand(a *app) *cobra.Command {
@@ -56,7 +57,7 @@ func statusCommand(a *app) *cobra.Command {
 	}
 	cmd.RunE = a.withSession("", &flags.fleetFlags, deploy.RemoteNodes, func(s *deploy.Session, _ []string) error {
 		wide := flags.format == "wide"
-		status, err := s.Status(a.ctx, deploy.StatusOptions{Drift: flags.drift, Figures: wide})
+		status, err := s.Status(a.ctx, deploy.StatusOptions{Drift: flags.drift, Figures: wide, Health: flags.check && !flags.noHealth})
 		if status == nil {
 			return err
 		}
@@ -79,6 +80,7 @@ func statusCommand(a *app) *cobra.Command {
 	f.VarP(&choice{&flags.format, []string{"table", "wide"}}, "output", "o", "`FORMAT`: wide also shows the use of processors, memory and disk")
 	f.BoolVar(&flags.drift, "drift", false, "evaluate the hive, and compare nodes with it")
 	f.BoolVar(&flags.check, "check", false, "exit with 9 if a node is not healthy or runs another system")
+	f.BoolVar(&flags.noHealth, "no-health-checks", false, noHealthHelp)
 	return cmd
 }
 

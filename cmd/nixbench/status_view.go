@@ -183,6 +183,9 @@ func describeStatus(s inspect.Status) []string {
 			notes = append(notes, unit+": "+s.Reasons[unit])
 		}
 	}
+	if s.Unhealthy != "" {
+		notes = append(notes, s.Unhealthy)
+	}
 	return notes
 }
 

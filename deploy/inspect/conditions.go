@@ -13,7 +13,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/health"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -139,6 +141,40 @@ func EngineConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 		})
 	}
 	return append(own, programs...)
+}
+
+// HealthConditions returns the condition that the health checks of the nodes pass, or nothing if the nodes have none. It is probed
+// once: each check has its own time limit.
+func HealthConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int) []check.Condition {
+	var checked []nixeval.Node
+	limit := time.Duration(0)
+	for _, n := range nodes {
+		if checks := (health.Checks{ByName: f.Hive().Unit(n.Unit).Deployment.HealthChecks}); len(checks.ByName) > 0 {
+			checked, limit = append(checked, n), limit+checks.Limit()+time.Minute // for the login
+		}
+	}
+	if len(checked) == 0 {
+		return nil
+	}
+	return []check.Condition{{
+		Name: "health checks of " + fleet.Count(len(checked), "node") + " pass", Limit: limit,
+		Probe: func(ctx context.Context) error {
+			var bad []string
+			for _, err := range fleet.Errors(fleet.Each(ctx, checked, parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+				checks, err := health.Of(ctx, f, n)
+				if err == nil {
+					err = failure.On(n.Name, checks.Await(ctx, event.Check, f.EventSink()))
+				}
+				return struct{}{}, err
+			})) {
+				bad = append(bad, err.Error())
+			}
+			if len(bad) > 0 {
+				return check.Final(errors.New(strings.Join(bad, "; ")))
+			}
+			return nil
+		},
+	}}
 }
 
 // Certificates returns the certificates of nodes by node name. A node that does not answer or is not a member

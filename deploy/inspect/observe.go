@@ -10,7 +10,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/health"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -45,6 +47,7 @@ type Query struct {
 	Recorded *state.State
 	Desired  func() (map[string]nixeval.Closure, error) // evaluates the systems of the hive for the comparison; nil: no comparison
 	Figures  bool                                       // also read the use of processors, memory and disk
+	Health   bool                                       // also run the health checks, once
 	Parallel int
 	Send     event.Sink // receives the events about the nodes
 }
@@ -78,7 +81,7 @@ func Observe(ctx context.Context, q Query) (*ClusterStatus, error) {
 		row := StatusOf(o, q.Recorded.Nodes[n.Name], desired, time.Now()).WithMachine(found[n.Name])
 		row.Role, row.Address = n.Role, findAddress(ctx, q.Fleet, n, asked, found[n.Name])
 		row.Certificates, row.Reasons = more.certificates[n.Name], more.reasons[n.Name]
-		row.Member, row.Figures = more.members[n.Name], more.figures[n.Name]
+		row.Member, row.Figures, row.Unhealthy = more.members[n.Name], more.figures[n.Name], more.unhealthy[n.Name]
 		if row.Member != nil && row.Machine.Off() { // the cluster notices this only after a while
 			row.Member.Ready = false
 		}
@@ -112,6 +115,7 @@ type statusDetails struct {
 	figures      map[string]*Figures
 	members      map[string]*Member
 	membersErr   error
+	unhealthy    map[string]string // the errors of the health checks
 }
 
 // askForDetails asks the nodes and the engines for all details at the same time.
@@ -135,6 +139,19 @@ func (q Query) askForDetails(ctx context.Context, inspected []fleet.Outcome[acti
 	}
 	if q.Figures {
 		all.Go(func() { out.figures = ReadFigures(ctx, q.Fleet, answered, q.Parallel) })
+	}
+	if q.Health {
+		all.Go(func() {
+			out.unhealthy = map[string]string{}
+			for _, o := range fleet.Each(ctx, answered, q.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+				checks, err := health.Of(ctx, q.Fleet, n)
+				return struct{}{}, errors.Join(err, checks.Probe(ctx))
+			}) {
+				if o.Err != nil {
+					out.unhealthy[o.Node.Name] = failure.TextOn(o.Node.Name, o.Err)
+				}
+			}
+		})
 	}
 	all.Wait()
 	return out

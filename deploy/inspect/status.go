@@ -43,9 +43,11 @@ type Status struct {
 	FailedUnits []string `json:"failedUnits"`
 	// Reasons contains the last log line of each failed systemd unit, by the name of the unit.
 	Reasons map[string]string `json:"reasons,omitempty"`
-	Reboot  bool              `json:"rebootNeeded"`
-	Uptime  int64             `json:"uptime,omitempty"` // seconds
-	LastRun *LastRun          `json:"lastRun,omitempty"`
+	// Unhealthy names the health checks that do not pass, with their answers. It is empty unless the checks were asked for.
+	Unhealthy string   `json:"unhealthy,omitempty"`
+	Reboot    bool     `json:"rebootNeeded"`
+	Uptime    int64    `json:"uptime,omitempty"` // seconds
+	LastRun   *LastRun `json:"lastRun,omitempty"`
 	// Machine is nil if nixbench does not manage the node's machine, or if no hypervisor answers.
 	Machine *machine.Status `json:"machine,omitempty"`
 	// Member is nil if the node is no member of a cluster, or if the cluster does not answer.
@@ -128,8 +130,8 @@ func (s Status) WithMachine(m *machine.Status) Status {
 	return s
 }
 
-// Healthy reports whether the node runs the expected system, has no failed units, and is ready if it is a member.
+// Healthy reports whether the node runs the expected system, has no failed units or health checks, and is ready if it is a member.
 func (s Status) Healthy() bool {
 	fine := s.System == AsDeployed || s.System == UpToDate
-	return fine && len(s.FailedUnits) == 0 && s.State == "running" && (s.Member == nil || s.Member.Ready)
+	return fine && len(s.FailedUnits) == 0 && s.Unhealthy == "" && s.State == "running" && (s.Member == nil || s.Member.Ready)
 }

@@ -93,7 +93,7 @@ func TestVerifyCluster(t *testing.T) {
 			}
 		}
 		cluster := Cluster{reporter: reporter{send}, engines: []engine.Engine{e}, Cluster: plan.Cluster{Members: map[string]plan.Member{"w-1": {Engine: e}, "w-2": {Engine: e, Recreated: true}}}}
-		err := cluster.Verify(t.Context(), hive, c.nodes, 0, nil, c.timeout)
+		err := cluster.Verify(t.Context(), hive, c.nodes, 0, nil, nil, c.timeout)
 		if diff := cmp.Diff(c.want, e.Calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}

@@ -77,7 +77,7 @@ func TestRepair(t *testing.T) {
 					nodes = append(nodes, nixeval.Node{Name: n, Unit: "c"})
 				}
 				began := time.Now()
-				err := cluster.Verify(t.Context(), hive, nodes, 0, nil, 5*time.Minute)
+				err := cluster.Verify(t.Context(), hive, nodes, 0, nil, nil, 5*time.Minute)
 				if took := time.Since(began); took > test.within {
 					t.Errorf("the wait took %v", took)
 				}

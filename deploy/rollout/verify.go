@@ -19,12 +19,13 @@ import (
 // systemd unit rarely recovers.
 const failedUnitTimeout = 20 * time.Second
 
-// Verify waits until the conditions of the engines and the conditions in more are fulfilled, for at most timeout; if timeout is 0,
-// it does not wait. It adjusts settings of existing members (such as labels) before the wait, because other nodes may depend on
-// the settings. It adjusts new members after the wait, when they have joined.
-func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, parallel int, more []check.Condition, timeout time.Duration) error {
+// Verify waits until the conditions of the engines and the conditions in more and health are fulfilled, for at most timeout; if
+// timeout is 0, it does not wait. Without engines, it waits only for the conditions in health. It adjusts settings of existing members
+// (such as labels) before the wait, because other nodes may depend on the settings. It adjusts new members after the wait, when they
+// have joined.
+func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, parallel int, more, health []check.Condition, timeout time.Duration) error {
 	if len(cluster.engines) == 0 {
-		return nil
+		return cluster.await(ctx, health, timeout)
 	}
 	var members, newMembers, all []string
 	unreachable := !cluster.Running()
@@ -55,12 +56,21 @@ func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []n
 		c.Within = failedUnitTimeout
 		conditions = append(conditions, c)
 	}
-	checkCtx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	if _, err := check.Await(checkCtx, conditions, cluster.send); err != nil {
+	if err := cluster.await(ctx, append(conditions, health...), timeout); err != nil {
 		return err
 	}
 	return cluster.adjustMembers(ctx, newMembers)
+}
+
+// await waits until the conditions are fulfilled, for at most timeout. If there are none or timeout is 0, it does not wait.
+func (cluster Cluster) await(ctx context.Context, conditions []check.Condition, timeout time.Duration) error {
+	if len(conditions) == 0 || timeout == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	_, err := check.Await(ctx, conditions, cluster.send)
+	return err
 }
 
 // NewAdjustError returns the error that settings of members, such as labels, could not be changed to those of the hive, for the

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
@@ -203,6 +204,10 @@ func (r *run) removeObsoleteAndVerify(ctx context.Context, results []rollout.Res
 			before[result.Node.Name] = result.Task.Observed
 		}
 	}
+	var health []check.Condition
+	if !r.WithoutHealthChecks {
+		health = inspect.HealthConditions(r.Fleet, r.nodes, r.Parallel)
+	}
 	conditions := inspect.NodeConditions(r.Fleet, r.nodes, r.Parallel, before, r.Send)
-	return cluster.Verify(ctx, r.hive, r.nodes, r.Parallel, conditions, r.CheckTimeout)
+	return cluster.Verify(ctx, r.hive, r.nodes, r.Parallel, conditions, health, r.CheckTimeout)
 }

@@ -41,6 +41,8 @@ type Preview struct {
 	Reboot  *bool                `json:"reboot,omitempty"`  // whether the node needs a reboot to run another kernel; nil: unknown
 	Diff    *packages.SystemDiff `json:"diff,omitempty"`    // nil: the system is the same, or unknown
 	Keys    *KeysPreview         `json:"keys,omitempty"`    // nil: not requested
+	// HealthChecks is the number of health checks that must pass after a change of the system.
+	HealthChecks int `json:"healthChecks,omitempty"`
 	// Version is nil if the cluster keeps its version or does not answer.
 	Version *engine.Change `json:"version,omitempty"`
 	// Machine is nil if nixbench does not manage the node's machine.
@@ -199,6 +201,9 @@ func (r describer) node(ctx context.Context, n plan.Node) Preview {
 	p := Preview{
 		Node: n.Node.Name, Unit: n.Node.Unit, From: n.Observed.Current, To: n.Closure.Out, Drv: n.Closure.Drv,
 		Generation: n.Observed.Generation, Profile: n.Observed.Profile, Action: n.Action, plan: n, err: n.Err,
+	}
+	if n.Changes {
+		p.HealthChecks = len(n.Deployment.HealthChecks)
 	}
 	if n.Err == nil && n.Built && n.Observation.Err == nil && !isDown(n.Machine) {
 		p.err = r.addDetails(ctx, &p)

@@ -109,7 +109,9 @@ func rebootAndVerify(ctx context.Context, r *run, deployed rollout.Result, boot 
 		t.Unchanged = true
 		o := r.Options.Options.Options
 		o.Goal = node.Switch // records the deployment as confirmed, because the node already runs the system
-		_, result.Err = r.Deploy(ctx, t, o)
+		if _, result.Err = r.Deploy(ctx, t, o); result.Err == nil {
+			result.Err = r.CheckHealth(ctx, t.Node, o, "it has rebooted")
+		}
 	}
 	if result.Err != nil {
 		result.Outcome, result.Text = state.Failed, ""

@@ -19,13 +19,17 @@ import (
 )
 
 // rollback rolls all nodes back to what they ran before the last run.
-func (w *world) rollback(ctx context.Context) ([]state.NodeResult, error) {
+func (w *world) rollback(ctx context.Context, options ...func(*Options)) ([]state.NodeResult, error) {
+	o := Options{Options: plan.Options{Options: node.Options{Confirm: time.Minute}}}
+	for _, f := range options {
+		f(&o)
+	}
 	return w.session(w.t.Context(), "rollback", func(d *Deployer) error {
 		steps, err := w.planRollback(d)
 		if err != nil {
 			return err
 		}
-		_, err = d.ExecuteSteps(ctx, steps, Options{Options: plan.Options{Options: node.Options{Confirm: time.Minute}}})
+		_, err = d.ExecuteSteps(ctx, steps, o)
 		return err
 	})
 }

@@ -51,7 +51,11 @@ func (d *Deployer) ExecuteSteps(ctx context.Context, steps []Step, o Options) ([
 		if s.Reboot {
 			r := d.rebootNode(ctx, s.Node, s.From.BootID, o.RebootTimeout)
 			if r.Err == nil {
-				if r.Err = d.UploadVolatileKeys(ctx, s.Node); r.Err != nil {
+				d.Fleet.Drop(s.Node.Name) // close the connection to the system that ran before the reboot
+				if r.Err = d.UploadVolatileKeys(ctx, s.Node); r.Err == nil {
+					r.Err = d.CheckHealth(ctx, s.Node, o.Options.Options, "it has rebooted")
+				}
+				if r.Err != nil {
 					r.Outcome = state.Failed
 				}
 			}
@@ -59,6 +63,11 @@ func (d *Deployer) ExecuteSteps(ctx context.Context, steps []Step, o Options) ([
 		}
 		r := s.newResult()
 		done, err := d.RollBack(ctx, s.Node, s.From, s.Path, s.Generation, o.Options.Options)
+		if err == nil { // the hive may be newer than the system, so a health check that fails does not undo the rollback
+			if err = d.CheckHealth(ctx, s.Node, o.Options.Options, "it keeps the earlier system"); err != nil {
+				done.Outcome = state.Failed
+			}
+		}
 		r.Outcome, r.After, r.Text, r.Err = done.Outcome, done.After(), done.Text, err
 		return r
 	})

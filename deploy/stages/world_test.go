@@ -591,6 +591,14 @@ func (n *simulatedNode) activate(e *sshtest.Exec, argv []string) int {
 			break
 		}
 		end("outcome=committed")
+	case "abort":
+		for _, line := range n.run {
+			if from, ok := strings.CutPrefix(line, "from="); ok {
+				n.generation = slices.Index(n.generations, from) + 1
+				n.current = from
+			}
+		}
+		end("outcome=rolled-back", "reason=aborted")
 	case "dry":
 		return 0
 	case "follow":

@@ -176,6 +176,7 @@ var replacements = []struct {
 	{regexp.MustCompile(`\b[0-9]+ paths, [0-9.]+ [KMG]?i?B\b`), "some paths"},
 	{regexp.MustCompile(`\b[0-9.]+ [KMG]iB\b`), "some MiB"},
 	{regexp.MustCompile(`\b[0-9]+ process(es)?\b`), "processes"}, // as many as this machine has cores
+	{regexp.MustCompile(`\b[0-9]+ attempts?\b`), "attempts"},
 	{regexp.MustCompile(`generation [0-9]+ → [0-9]+`), "the next generation"},
 	{regexp.MustCompile(`\(Nix\) [0-9.]+`), "(Nix) …"},
 	{regexp.MustCompile(`[ \t]+`), " "},
