@@ -150,17 +150,18 @@ func testKilled(t *testing.T, b *bench) {
 	b.is("one", "one")
 
 	// The connection breaks while the switch runs.
+	earlier := len(b.rec.log())
 	done := make(chan error, 1)
 	go func() {
 		_, err := b.a.Activate(t.Context(), b.name, b.host, b.request("slow", Switch))
 		done <- err
 	}()
-	waitFor(t, 20*time.Second, "the switch", func() bool { return strings.Contains(b.rec.log(), "step 3") })
+	waitFor(t, 20*time.Second, "the switch", func() bool { return strings.Contains(b.rec.log()[earlier:], "step 3") })
 	b.l.SSH(t.Context(), b.name, "pkill -KILL -f '^sshd-session: root@notty'").Run() // kills its own, too
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if n := strings.Count(b.rec.log(), "step 8\n"); n != 1 {
+	if n := strings.Count(b.rec.log()[earlier:], "step 8\n"); n != 1 {
 		t.Errorf("a line of the log came %d times\n%s", n, b.rec.log())
 	}
 	b.is("slow", "slow")
