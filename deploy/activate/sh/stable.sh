@@ -243,10 +243,16 @@ findStarted() {
 
 # watchServices waits for the settle time, until every service in $marks has stayed active for this time. If systemd restarts a
 # service, the settle time begins again. After 15 additional seconds or five restarts, it gives up, and $unstable contains the
-# restarted services. If a service fails, it ends the wait, and checkUnitsAgain reports the failure later.
+# restarted services. If a service fails, it ends the wait, and checkUnitsAgain reports the failure later. While the invocation IDs
+# of the services stay the same, systemd is not asked, because it collects all properties of each service.
 watchServices() {
-  local units=()
-  while read -r name _; do [ -z "$name" ] || units+=("$name"); done <<<"$marks"
+  local units=() changed restarting=''
+  local -A lastIDs=()
+  while read -r name _; do
+    [ -n "$name" ] || continue
+    units+=("$name") lastIDs[$name]=${before[$name]-}
+    [ -n "${lastIDs[$name]}" ] || restarting=yes
+  done <<<"$marks"
   watched=" ${units[*]} "
   now
   begun=$now since=$now limit=$((settle + 15)) deadline=$((now + settle + 15 + ${armed:-0}))
@@ -255,6 +261,14 @@ watchServices() {
   while :; do
     pause 0.5
     ! isAborted || return 1
+    changed=$unstable$restarting
+    readInvocations
+    for id in "${units[@]}"; do
+      [ "${invocation[$id]-}" = "${lastIDs[$id]}" ] || changed=yes
+      lastIDs[$id]=${invocation[$id]-}
+    done
+    now
+    [ -n "$changed" ] || [ $((now - since)) -gt "$settle" ] || continue
     latest='' restarting=''
     [ ${#units[@]} = 0 ] || while read -r id entered restarts type state sub; do
       case $watched in *" $id "*) ;; *) continue ;; esac
