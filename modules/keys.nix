@@ -147,8 +147,20 @@ let
   keysWithUnit = filterAttrs (name: _: builtins.match "[]a-zA-Z0-9:_.@\\-]+" (unitName name) != null) keys;
 
   # The folder with a link to each key, by the name of its unit. systemd units refer to these links, so that they do not change, and
-  # no process must be restarted, when the path of a key changes.
-  linkFolder = "nixbench/keys";
+  # no process must be restarted, when the path of a key changes. The folder `run` in it has the links to keys below /run, for the
+  # condition of nixbench-wait@.service: systemd itself follows them, and would hang with any other file system that does not answer.
+  linkFolder = "/etc/nixbench/keys";
+  links = pkgs.linkFarm "nixbench-keys" (
+    lib.concatLists (
+      mapAttrsToList (
+        name: key:
+        map (folder: {
+          name = folder + unitName name;
+          inherit (key) path;
+        }) ([ "" ] ++ lib.optional (lib.hasPrefix "/run/" key.path) "run/")
+      ) keysWithUnit
+    )
+  );
 
   # The folder with a file for each unit NAME-key.service that is active: the path of its key. It is kept until the next boot.
   activeFolder = "/run/nixbench-keys";
@@ -174,9 +186,7 @@ in
       done
     '';
 
-    environment.etc = mapAttrs' (
-      name: key: nameValuePair "${linkFolder}/${unitName name}" { source = key.path; }
-    ) keysWithUnit;
+    environment.etc."nixbench/keys" = lib.mkIf (keysWithUnit != { }) { source = links; };
 
     systemd.services = lib.mkMerge [
       (mapAttrs' (
@@ -253,25 +263,39 @@ in
               done
             fi
 
-            links=(/etc/${linkFolder}/*-key)
+            links=(${linkFolder}/*-key)
             mapfile -d "" -t keys < <(readlink -mz -- "''${links[@]}")
+            [ ''${#keys[@]} = ''${#links[@]} ]
+            # queue calls systemctl for all UNITs, and if this fails for each alone. It sets queued to those for which it succeeded.
+            queue() { # VERB UNIT...
+              local verb=$1 unit
+              shift
+              queued=("$@")
+              if [ $# = 0 ] || systemctl --no-block "$verb" -- "$@"; then return; fi
+              queued=()
+              for unit; do
+                if systemctl --no-block "$verb" -- "$unit"; then queued+=("$unit"); fi
+              done
+            }
             exec 3< <(exec tail -n 0 -F --max-unchanged-stats=1 -- "''${keys[@]}" "$0" 2>&1 >/dev/null)
+            declare -A key=()
             ready=
             while kill -0 "$!"; do
               start=() restart=()
               for i in "''${!links[@]}"; do
                 unit=''${links[i]##*/}.service active=
+                key[$unit]=''${keys[i]}
                 [ ! -e "$unit" ] || IFS= read -r active <"$unit" || active=
-                if [ -e "''${keys[i]}" ]; then
-                  [ "$active" = "''${keys[i]}" ] || start[i]=$unit
+                if [ -e "''${keys[i]}" ] || [ -e "''${links[i]}" ]; then
+                  [ "$active" = "''${keys[i]}" ] || start+=("$unit")
                 elif [ "$active" = "''${keys[i]}" ] || { [ -n "$active" ] && [ "$SECONDS" -ge 60 ]; }; then
-                  restart[i]=$unit
+                  restart+=("$unit")
                 fi
               done
-              if [ ''${#restart[@]} != 0 ] && systemctl --no-block try-restart -- "''${restart[@]}"; then rm -f -- "''${restart[@]}"; fi
-              if [ ''${#start[@]} != 0 ] && systemctl --no-block start -- "''${start[@]}"; then
-                for i in "''${!start[@]}"; do printf '%s\n' "''${keys[i]}" >"''${start[i]}"; done
-              fi
+              queue try-restart "''${restart[@]}"
+              rm -f -- "''${queued[@]}"
+              queue start "''${start[@]}"
+              for unit in "''${queued[@]}"; do printf '%s\n' "''${key[$unit]}" >"$unit"; done
               if [ -z "$ready" ] && systemd-notify --ready; then ready=yes; fi
               read -r -t 5 _ <&3 || true
             done
@@ -280,7 +304,7 @@ in
 
         "nixbench-wait@" = {
           description = "Wait for the key of %i";
-          unitConfig.ConditionPathExists = "!/etc/${linkFolder}/%i";
+          unitConfig.ConditionPathExists = "!${linkFolder}/run/%i";
           startLimitIntervalSec = 0;
           restartIfChanged = false; # a switch would wait for a post-activation key, which is uploaded after the switch
           serviceConfig.Type = "oneshot";
@@ -289,8 +313,8 @@ in
           # waiting units would then start without the key.
           scriptArgs = "%i";
           script = ''
-            link=/etc/${linkFolder}/$1
-            exec 3< <(exec tail -n 0 -F -- "$(readlink -m -- "$link")" "$0" 2>&1 >/dev/null)
+            link=${linkFolder}/$1
+            [ -e "$link" ] || exec 3< <(exec tail -n 0 -F -- "$(readlink -m -- "$link")" "$0" 2>&1 >/dev/null)
             while [ -L "$link" ] && [ ! -e "$link" ]; do
               read -r -t 5 _ <&3 || [ $? -gt 128 ] || sleep 5
             done

@@ -26,6 +26,7 @@ in {
     db-pass = { text = "correct-horse"; user = "o'hara"; permissions = "0440"; };
     "a b%c" = { text = "correct-horse"; destDir = "/var/x y%z"; };
     "schlüssel" = { text = "correct-horse"; };
+    "*.pem" = { text = "correct-horse"; };
   }; };
   born = { lib, ... }: {
     options.services.userborn.enable = lib.mkEnableOption "users made by a unit";
@@ -53,7 +54,7 @@ func TestModule(t *testing.T) {
 	data, err := e.Introspect(t.Context(), nixeval.Expression{Text: `{ nodes, pkgs, lib, ... }: {
 	  units = lib.mapAttrs (_: n: lib.filter (lib.hasInfix "key") (lib.attrNames n.config.systemd.units)) nodes;
 	  scripts = lib.mapAttrs (_: n: n.config.system.activationScripts ? nixbench-chown-keys) nodes;
-	  links = lib.mapAttrs (_: e: e.source) (lib.filterAttrs (n: _: lib.hasPrefix "nixbench/keys/" n) nodes.keys.config.environment.etc);
+	  links = builtins.unsafeDiscardStringContext nodes.keys.config.environment.etc."nixbench/keys".source.drvPath;
 	  plain = nodes.plain.config.system.build.toplevel.drvPath == (import (pkgs.path + "/nixos/lib/eval-config.nix") {
 	    system = "x86_64-linux";
 	    modules = [ { system.stateVersion = "25.05"; } ];
@@ -65,7 +66,7 @@ func TestModule(t *testing.T) {
 	var got struct {
 		Units   map[string][]string
 		Scripts map[string]bool
-		Links   map[string]string
+		Links   string
 		Plain   bool
 	}
 	if err := json.Unmarshal(data, &got); err != nil {
@@ -76,7 +77,7 @@ func TestModule(t *testing.T) {
 	}
 	units := map[string][]string{
 		"plain": {}, "late": {"late.key-key.service", "nixbench-keys.service"},
-		"keys":     {`a\x20b\x25c-key.service`, "db-pass-key.service", "nixbench-keys.service"},
+		"keys":     {`\x2a.pem-key.service`, `a\x20b\x25c-key.service`, "db-pass-key.service", "nixbench-keys.service"},
 		"born":     {"nixbench-chown-keys.service", "nixbench-keys.service", "soon-key.service"},
 		"worker-1": {"nixbench-keys.service", "shared-key.service"},
 	}
@@ -86,14 +87,19 @@ func TestModule(t *testing.T) {
 	if diff := cmp.Diff(map[string]bool{"plain": false, "late": false, "born": false, "keys": true, "worker-1": true}, got.Scripts); diff != "" {
 		t.Error(diff)
 	}
-	// The key "schlüssel" has no unit, because units cannot have this name.
-	if diff := cmp.Diff(map[string]string{`nixbench/keys/a\x20b\x25c-key`: "/var/x y%z/a b%c", "nixbench/keys/db-pass-key": "/run/keys/db-pass"}, got.Links); diff != "" {
-		t.Error(diff)
-	}
-
 	closures, err := e.Instantiate(t.Context(), []string{"plain", "late", "keys", "born", "worker"}, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	// The key "schlüssel" has no unit, because units cannot have this name.
+	out, err := exec.Command("sh", "-c", `cd "$(nix-store --realise "$1")" && find . -type l -printf '%P %l\n' | LC_ALL=C sort`, "sh", got.Links).Output()
+	if want := `\x2a.pem-key /run/keys/*.pem
+a\x20b\x25c-key /var/x y%z/a b%c
+db-pass-key /run/keys/db-pass
+run/\x2a.pem-key /run/keys/*.pem
+run/db-pass-key /run/keys/db-pass
+`; err != nil || string(out) != want {
+		t.Errorf("%v, the links are %s", err, out)
 	}
 	for unit, c := range closures {
 		found, _ := exec.Command("sh", "-c", `grep -rl correct-horse $(nix-store -qR "$1")`, "sh", c.Drv).Output()
