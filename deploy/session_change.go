@@ -42,7 +42,7 @@ func (s *Session) PlanRollback(ctx context.Context, to string) ([]stages.Step, e
 	if err != nil {
 		return nil, err
 	}
-	return stages.PlanRollback(s.Nodes, recorded.Nodes, target, func(nodes []nixeval.Node) []fleet.Outcome[activate.Node] {
+	return stages.PlanRollback(s.Nodes, s.awayNames(), recorded.Nodes, target, func(nodes []nixeval.Node) []fleet.Outcome[activate.Node] {
 		return inspect.Nodes(ctx, s.Fleet, nodes, s.request.Parallel, s.Send)
 	})
 }

@@ -35,12 +35,16 @@ type Step struct {
 // PlanRollback decides the target of each node. It returns an error if the target is invalid for the whole rollback; an error of one
 // node is in the node's step. It calls inspect for the nodes that the rollback may change, and for no others.
 //
-// The last run is the latest run that changed one of these nodes. A node that the last run did not change is not rolled back,
-// because that would undo an earlier run.
-func PlanRollback(nodes []nixeval.Node, recorded map[string]state.Node, to RollbackTo, inspect func([]nixeval.Node) []fleet.Outcome[activate.Node]) ([]Step, error) {
+// The last run is the latest run that changed one of these nodes or of the nodes that are away. A node that the last run did not
+// change is not rolled back, because that would undo an earlier run.
+func PlanRollback(nodes []nixeval.Node, away []string, recorded map[string]state.Node, to RollbackTo, inspect func([]nixeval.Node) []fleet.Outcome[activate.Node]) ([]Step, error) {
 	var last *state.Deployment
+	names := slices.Clone(away)
 	for _, n := range nodes {
-		if b := recorded[n.Name].Before; b != nil && (last == nil || b.Time.After(last.Time)) {
+		names = append(names, n.Name)
+	}
+	for _, name := range names {
+		if b := recorded[name].Before; b != nil && (last == nil || b.Time.After(last.Time)) {
 			last = b
 		}
 	}

@@ -35,7 +35,7 @@ func (w *world) rollback(ctx context.Context, options ...func(*Options)) ([]stat
 }
 
 func (w *world) planRollback(d *Deployer) ([]Step, error) {
-	return PlanRollback(w.hive.Nodes, d.Store.State().Nodes, RollbackTo{}, func(nodes []nixeval.Node) []fleet.Outcome[activate.Node] {
+	return PlanRollback(w.hive.Nodes, nil, d.Store.State().Nodes, RollbackTo{}, func(nodes []nixeval.Node) []fleet.Outcome[activate.Node] {
 		return inspect.Nodes(w.t.Context(), d.Fleet, nodes, 0, nil)
 	})
 }

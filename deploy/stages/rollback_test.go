@@ -45,6 +45,7 @@ func TestPlanRollback(t *testing.T) {
 	tests := []struct {
 		name  string
 		looks []fleet.Outcome[activate.Node]
+		away  []string
 		known map[string]state.Node
 		to    RollbackTo
 		want  []string // per node
@@ -67,6 +68,13 @@ func TestPlanRollback(t *testing.T) {
 			looks: []fleet.Outcome[activate.Node]{inspectedNode("b", nodeWithGenerations("/old", "/new"), nil)},
 			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 2), "b": recordedBefore("/old", 1, "r1", 1)},
 			want:  []string{"generation 2 → generation 1"},
+		},
+		{
+			name:  "the node that the last run changed is away",
+			looks: []fleet.Outcome[activate.Node]{inspectedNode("b", nodeWithGenerations("/old", "/new"), nil)},
+			away:  []string{"a"},
+			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 2), "b": recordedBefore("/old", 1, "r1", 1)},
+			want:  []string{"stays: not changed by run r2"},
 		},
 		{
 			name:  "a node that rolled back automatically",
@@ -128,7 +136,7 @@ func TestPlanRollback(t *testing.T) {
 			for _, o := range test.looks {
 				nodes = append(nodes, o.Node)
 			}
-			steps, err := PlanRollback(nodes, test.known, test.to, func(asked []nixeval.Node) []fleet.Outcome[activate.Node] {
+			steps, err := PlanRollback(nodes, test.away, test.known, test.to, func(asked []nixeval.Node) []fleet.Outcome[activate.Node] {
 				return slices.DeleteFunc(slices.Clone(test.looks), func(o fleet.Outcome[activate.Node]) bool {
 					return !slices.ContainsFunc(asked, func(n nixeval.Node) bool { return n.Name == o.Node.Name })
 				})
