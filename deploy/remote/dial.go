@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -173,18 +174,25 @@ func explainFailure(ctx context.Context, cfg sshconfig.Config, clock *loginClock
 }
 
 // proxySilentRE matches why a proxy command, such as ssh to a jump host, has reached nothing.
-var proxySilentRE = regexp.MustCompile(`(?i)no route to host|connection refused|(connection|operation) timed out|host is down|network is unreachable`)
+var proxySilentRE = regexp.MustCompile(`(?i)no route to host|connection refused|(connection|operation) timed out|host is down|network is unreachable|no such host|name or service not known`)
+
+// silentErrors are the errors of a connection to an address at which nothing answers. Other errors are faults of this computer.
+var silentErrors = []syscall.Errno{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ETIMEDOUT}
 
 // silentReason returns the value of [UnreachableError.Silent]. A connection through a proxy exists before the node answers.
 func silentReason(cfg sshconfig.Config, clock *loginClock, step string, err error) string {
-	proxied, text := len(cfg.Jump) > 0 || cfg.ProxyCommand != "", err.Error()
+	lookup, errno := (*net.DNSError)(nil), syscall.Errno(0)
 	switch {
-	case clock.hasExpired() && (proxied || step == stepConnect):
+	case errors.As(err, &lookup) && !lookup.IsNotFound:
+		return "" // the DNS does not answer
+	case clock.hasExpired() && (isProxied(cfg) || step == stepConnect):
 		return fmt.Sprintf("no answer within %v", clock.limit)
-	case proxied:
-		return strings.ToLower(proxySilentRE.FindString(text))
-	case step == stepConnect:
-		return strings.TrimSpace(text[strings.LastIndex(text, ": ")+1:])
+	case isProxied(cfg):
+		return strings.ToLower(proxySilentRE.FindString(err.Error()))
+	case lookup != nil:
+		return lookup.Err
+	case step == stepConnect && errors.As(err, &errno) && slices.Contains(silentErrors, errno):
+		return errno.Error()
 	}
 	return ""
 }

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,7 +65,7 @@ func (h *Host) Conn(ctx context.Context) (*Conn, error) {
 	return h.sharedConn(ctx, dialAttempts)
 }
 
-// TryConn is like Conn, but tries once, for only 5 seconds unless the user has set ConnectTimeout.
+// TryConn is like Conn, but tries once, and without a proxy for only 5 seconds, unless the user has set ConnectTimeout.
 func (h *Host) TryConn(ctx context.Context) (*Conn, error) {
 	return h.sharedConn(ctx, 1)
 }
@@ -131,10 +130,9 @@ func (h *Host) sharedConn(ctx context.Context, attempts int) (*Conn, error) {
 	candidates := h.candidates()
 	text := "an SSH login at " + joinAddresses(candidates)
 	until, limited := ctx.Deadline()
-	timeout := h.opts.withDefaults(h.cfg).Timeout
-	if attempts == 1 {
-		timeout = cmp.Or(h.opts.Timeout, h.cfg.ConnectTimeout, briefTimeout)
-	}
+	opts := h.opts
+	opts.brief = attempts == 1
+	timeout := opts.timeoutOf(h.cfg, true)
 	if latest := time.Now().Add(time.Duration(len(candidates)) * timeout); attempts > 0 && (!limited || latest.Before(until)) {
 		until = latest
 	}

@@ -20,9 +20,17 @@ func (h *Host) candidates() []sshconfig.Config {
 	return append([]sshconfig.Config{h.cfg}, h.cfg.Fallbacks...)
 }
 
-// briefTimeout is the default time limit for the login at each host of a node except the last host. In [Host.TryConn] it is also
-// that of the last host.
+// briefTimeout is the default time limit for the login at each host of a node except the last host. In [Host.TryConn] it is that of
+// each host without a proxy: with a proxy, the limit covers the login at the jump host, too.
 const briefTimeout = 5 * time.Second
+
+// timeoutOf returns the time limit of connecting and logging in with cfg. last says that the node has no later host to try.
+func (o Options) timeoutOf(cfg sshconfig.Config, last bool) time.Duration {
+	if o.brief && !isProxied(cfg) || !o.brief && !last {
+		return cmp.Or(o.Timeout, cfg.ConnectTimeout, briefTimeout)
+	}
+	return o.withDefaults(cfg).Timeout
+}
 
 // dialInOrder dials the candidates one after the other and returns the connection to the first that accepts a login. Every later
 // connection uses the same host, so that a run does not change between a node's hosts. A host that has a wrong key or refuses the login
@@ -32,9 +40,7 @@ func (h *Host) dialInOrder(ctx context.Context, opts Options) (*Conn, error) {
 	var failed []error
 	for i, cfg := range candidates {
 		attempt := opts
-		if i < len(candidates)-1 || opts.brief {
-			attempt.Timeout = cmp.Or(opts.Timeout, cfg.ConnectTimeout, briefTimeout)
-		}
+		attempt.Timeout = opts.timeoutOf(cfg, i == len(candidates)-1)
 		conn, err := Dial(ctx, cfg, attempt)
 		if err == nil {
 			h.handshakes.Add(1)

@@ -154,7 +154,10 @@ func TestSilentReason(t *testing.T) {
 		"an answer":               {s.config(t), remote.Options{}, ""},
 		"refused":                 {refused(), remote.Options{}, "connection refused"},
 		"no route":                {s.config(t), dialError(os.NewSyscallError("connect", syscall.EHOSTUNREACH)), "no route to host"},
-		"no name":                 {s.config(t), dialError(&net.DNSError{Err: "no such host", Name: "laptop", Server: "127.0.0.1:53"}), "no such host"},
+		"no name":                 {s.config(t), dialError(&net.DNSError{Err: "no such host", Name: "laptop", Server: "127.0.0.1:53", IsNotFound: true}), "no such host"},
+		"no answer of the DNS":    {s.config(t), dialError(&net.DNSError{Err: "read udp 127.0.0.1:9->127.0.0.1:53: i/o timeout", Name: "laptop", IsTimeout: true}), ""},
+		"no socket":               {s.config(t), dialError(os.NewSyscallError("socket", syscall.EMFILE)), ""},
+		"a firewall here":         {s.config(t), dialError(os.NewSyscallError("connect", syscall.EPERM)), ""},
 		"no answer":               {slow, remote.Options{}, "no answer within 100ms"},
 		"no SSH":                  {mute, remote.Options{}, ""},
 		"an unknown key":          {unknown, remote.Options{}, ""},
@@ -162,6 +165,7 @@ func TestSilentReason(t *testing.T) {
 		"several hosts":           {several, remote.Options{}, "connection refused"},
 		"another host answers":    {other, remote.Options{}, ""},
 		"no route of a jump host": {through("echo 'channel 0: open failed: connect failed: No route to host' >&2; exit 255"), remote.Options{}, "no route to host"},
+		"no name at a jump host":  {through("echo 'channel 0: open failed: connect failed: Name or service not known' >&2; exit 255"), remote.Options{}, "name or service not known"},
 		"refused by a jump host":  {through("echo 'me@jump: Permission denied (publickey).' >&2; exit 255"), remote.Options{}, ""},
 		"a key of the jump host":  {through("echo 'Host key verification failed.' >&2; exit 255"), remote.Options{}, ""},
 		"a proxy that is missing": {through("nosuch-proxy"), remote.Options{}, ""},
@@ -185,6 +189,18 @@ func TestSilentReason(t *testing.T) {
 			t.Error(err)
 		}
 	})
+
+	// Through a proxy, the limit is that of other commands, because it covers the login at the jump host.
+	ctx, cancel := context.WithCancel(t.Context())
+	var limit time.Duration
+	host := remote.NewHost(through("sleep 60"), remote.Options{Send: func(e event.Event) {
+		limit = max(limit, e.Until.Sub(e.Since))
+		cancel()
+	}})
+	defer host.Close()
+	if _, err := host.TryConn(ctx); limit < 14*time.Second {
+		t.Errorf("limit %v, error %v", limit, err)
+	}
 }
 
 // A cancelled run does not try the other hosts.

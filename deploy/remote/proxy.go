@@ -26,6 +26,9 @@ func openTransport(ctx context.Context, cfg sshconfig.Config, opts Options) (net
 	return opts.DialContext(ctx, cfg.Network, cfg.Addr())
 }
 
+// isProxied reports whether a jump host or a proxy command connects to the node.
+func isProxied(cfg sshconfig.Config) bool { return len(cfg.Jump) > 0 || cfg.ProxyCommand != "" }
+
 // proxyConn is a connection to stdin and stdout of a proxy command. The command runs on this machine.
 type proxyConn struct {
 	io.ReadWriteCloser
