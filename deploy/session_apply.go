@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"errors"
+	"maps"
 	"path/filepath"
 	"slices"
 	"time"
@@ -46,11 +47,11 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 	var out Applied
 	err := s.withRecord(ctx, func(d *stages.Deployer) (err error) {
 		defer s.noteAway()
-		if len(s.Nodes) == 0 {
+		before := d.Store.State()
+		if hasNothingToDo(s, before, o.Options) {
 			out.Results = d.Record.Results()
 			return nil
 		}
-		before := d.Store.State()
 		d.Copier.Substitute = !o.NoSubstitute
 		o.Plan, o.Away = &stages.Plan{}, s.awayNames()
 		if o.Saved != nil {
@@ -145,19 +146,26 @@ func (s *Session) Plan(ctx context.Context, o stages.Options, file string, argum
 	return made, err
 }
 
+// hasNothingToDo reports whether no node is selected, because all are away, and no machine of a former node of the hive can be
+// removed.
+func hasNothingToDo(s *Session, recorded *state.State, o stages.Options) bool {
+	former := maps.Clone(recorded.Machines)
+	for _, n := range s.Hive.Nodes {
+		delete(former, n.Name)
+	}
+	return len(s.Nodes) == 0 && (o.Partial || len(former) == 0)
+}
+
 // preview makes a plan. It creates no secrets and no garbage collector roots. If Nix deletes a closure before the apply, the apply
 // builds it again.
 func preview(ctx context.Context, s *Session, o stages.Options) (stages.Plan, error) {
-	if len(s.Nodes) == 0 {
-		return stages.Plan{}, nil
+	recorded, err := s.State()
+	if err != nil || hasNothingToDo(s, recorded, o) {
+		return stages.Plan{}, err
 	}
 	o.Away = s.awayNames()
 	d := s.run.Load()
 	if d == nil {
-		recorded, err := s.Dir.Load()
-		if err != nil {
-			return stages.Plan{}, err
-		}
 		d = newDeployer(s, state.ReadOnly(recorded))
 	}
 	copied, manager := *d, *s.Machines

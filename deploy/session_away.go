@@ -21,7 +21,7 @@ func leaveOutAway(ctx context.Context, s *Session) {
 	}
 	asked := slices.DeleteFunc(slices.Clone(s.Nodes), func(n nixeval.Node) bool {
 		d := s.Hive.Unit(n.Unit).Deployment
-		return len(d.TargetHosts) == 0 || !s.request.MayBeAway(d) // apply starts a machine without a host
+		return len(d.TargetHosts) == 0 || !s.request.MayBeAway(d) // apply starts a machine without a host; a broken unit has none, too
 	})
 	for _, o := range fleet.Each(ctx, asked, s.request.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		host, err := s.Fleet.Host(ctx, n)

@@ -100,7 +100,7 @@ func executeSteps(a *app, s *deploy.Session, steps []stages.Step, o stages.Optio
 		}
 	}
 	if changing == 0 {
-		a.view.Result([]state.NodeResult{}, nothing)
+		a.view.Result(append([]state.NodeResult{}, s.Away...), nothing)
 		return joinStepErrors(steps)
 	}
 	if err := a.confirm(fmt.Sprintf("%s %s?", verb, fleet.Count(changing, "node")), on, yes); err != nil {
