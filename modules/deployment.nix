@@ -291,8 +291,9 @@ in
       default = false;
       example = true;
       description = ''
-        Whether the node may be away, such as a laptop. If it cannot be reached at the beginning of a command, the command leaves it
-        out, lists it at the end, and does not fail. The option has no effect on machines that nixbench boots: `apply` starts them.
+        Whether the node may be away, such as a laptop. If nothing answers at its hosts when `apply`, `upload-keys`, `plan`,
+        `rollback`, `reboot`, `check` or `status` begins, the command leaves it out, lists it at the end, and does not fail. A refused
+        login or a wrong host key is an error. The option has no effect on machines that nixbench boots: `apply` starts them.
       '';
     };
     replaceUnknownProfiles = mkOption {

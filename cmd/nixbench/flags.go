@@ -47,7 +47,7 @@ func (f *fleetFlags) addWithParallel(set *pflag.FlagSet, parallel int) {
 // addSkip defines the flag of commands that leave out nodes that are away.
 func (f *fleetFlags) addSkip(set *pflag.FlagSet) {
 	f.skipsAway = true
-	set.BoolVar(&f.skipUnreachable, "skip-unreachable", false, "leave out nodes that cannot be reached, as if all had deployment.optional")
+	set.BoolVar(&f.skipUnreachable, "skip-unreachable", false, "leave out nodes at whose hosts nothing answers, as if all had deployment.optional")
 }
 
 // rollingFlags are the flags of commands that change the nodes of a running cluster in waves.

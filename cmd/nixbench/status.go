@@ -24,8 +24,8 @@ Values of SYSTEM:
   as deployed     the system that the last run left
   other system    another system: it was deployed by other means, or rolled back
   never deployed  no run has deployed the node
-  away            the node cannot be reached, and may be away: it has
-                  deployment.optional, or --skip-unreachable is set
+  away            nothing answers at the node's hosts, and the node may be away:
+                  it has deployment.optional, or --skip-unreachable is set
   not booted      the machine, which nixbench boots, does not run: MACHINE shows
                   whether it is off, paused, crashed, absent, or half there: its
                   domain or disk is missing; apply starts it
