@@ -216,7 +216,8 @@ let
       default = "node";
       description = ''
         Where the check runs: on the node (`node`), through nixbench's connection to the node, or on the computer that runs nixbench
-        (`here`). There, a command finds the name and the address of the node in `NIXBENCH_NODE` and `NIXBENCH_ADDRESS`.
+        (`here`). With `from = "here"`, a command runs as you, and finds the name and the address of the node in `NIXBENCH_NODE` and
+        `NIXBENCH_ADDRESS`.
       '';
     };
     timeout = mkOption {

@@ -1,6 +1,7 @@
 package nixeval
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -73,11 +74,14 @@ func checkAddress(s string) error {
 	return checkText(s, maxHostName+len(":65535"))
 }
 
-// checkURL returns an error unless s is a URL of HTTP or HTTPS.
+// checkURL returns an error unless s is a URL of HTTP or HTTPS. The error does not contain s, which may contain a password or a token.
 func checkURL(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%q is not a URL, such as http://127.0.0.1:8080/, or http://:8080/ for a port of the node", s)
+		return errors.New("the value is not a URL, such as http://127.0.0.1:8080/, or http://:8080/ for a port of the node")
 	}
-	return checkText(s, maxURL)
+	if checkText(s, maxURL) != nil {
+		return fmt.Errorf("the value is longer than %d bytes, or has a control, invisible or bidirectional character", maxURL)
+	}
+	return nil
 }

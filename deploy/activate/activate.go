@@ -98,6 +98,11 @@ type Result struct {
 // RolledBack reports whether the node runs the previous system again.
 func (r Result) RolledBack() bool { return r.Outcome == RolledBack }
 
+// OnlyBoots reports whether the node has the system only as its boot default, because only a reboot can activate it.
+func (r Result) OnlyBoots() bool {
+	return r.Changed && r.After.Last != nil && r.After.Current != r.After.Last.To
+}
+
 // RebootNeeded reports whether the node would boot another kernel than the running one, or the new system can only be activated by
 // a reboot.
 func (r Result) RebootNeeded() bool {

@@ -79,6 +79,9 @@ func (w *watch) evaluate(r Request, res Result) (Result, error) {
 			res.Outcome = RolledBack
 		}
 	}
+	if r.CheckHealth != nil && w.checkHealth == nil {
+		r.Confirm += r.HealthTime // the node has waited for so long for the second confirmation
+	}
 	runs := run.Outcome == BootDefault || res.After.Current == run.To
 	boots := run.Outcome == Activated || res.After.Profile == run.path
 	switch {

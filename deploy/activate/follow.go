@@ -157,7 +157,8 @@ func (w *watch) confirmRun(ctx context.Context, afterLogin func(context.Context)
 }
 
 // followDuring calls check, and stores its error in w.unhealthy. If check takes longer than [event.Grace], followDuring follows the
-// run meanwhile, so that other nixbenches see that this one has not abandoned the run. If the run ends meanwhile, it cancels check.
+// run meanwhile, so that other nixbenches see that this one has not abandoned the run. It does so over a new connection, because check
+// may use all sessions of the shared connection. If the run ends meanwhile, it cancels check.
 func (w *watch) followDuring(ctx context.Context, check func(context.Context) error) error {
 	checking, endCheck := context.WithCancel(ctx)
 	defer endCheck()
@@ -172,7 +173,7 @@ func (w *watch) followDuring(ctx context.Context, check func(context.Context) er
 	select {
 	case <-following.Done():
 	case <-time.After(event.Grace):
-		if err = w.follow(following, false, "follow", w.id, "confirm-again"); following.Err() == nil { // the run has ended, or the node does not answer
+		if err = w.follow(following, true, "follow", w.id, "confirm-again"); following.Err() == nil { // the run has ended, or the node does not answer
 			endCheck()
 			<-checked
 			return err

@@ -706,10 +706,10 @@ func TestScriptHealthChecks(t *testing.T) {
 		"pass, later than the confirm time": func(t *testing.T, n *standIn, r Request) {
 			r.HealthTime, r.CheckHealth = time.Minute, func(context.Context) error {
 				n.is(n.newPath, n.oldPath, "new test") // nothing is permanent yet
-				confirmed := uptime(t)
-				waitFor(t, 20*time.Second, "the end of the confirm time, and this nixbench to follow the run", func() bool {
+				confirmed, logins := uptime(t), n.host.Handshakes()
+				waitFor(t, 20*time.Second, "the end of the confirm time, and this nixbench to follow the run over a new connection", func() bool {
 					seen, err := os.Stat(filepath.Join(n.root, "run/nixbench/activate/seen"))
-					return uptime(t) > confirmed+r.Confirm+time.Second && err == nil && time.Since(seen.ModTime()) < abandonedAfter
+					return uptime(t) > confirmed+r.Confirm+time.Second && err == nil && time.Since(seen.ModTime()) < abandonedAfter && n.host.Handshakes() > logins
 				})
 				return nil
 			}
@@ -733,7 +733,7 @@ func TestScriptHealthChecks(t *testing.T) {
 		},
 		"last for too long": func(t *testing.T, n *standIn, r Request) {
 			r.HealthTime, r.CheckHealth = time.Second, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-			n.rollsBack(r, reasonUnconfirmed, "no client could log in to confirm it")
+			n.rollsBack(r, reasonUnconfirmed, "no client could log in to confirm it within "+(r.Confirm+r.HealthTime).String())
 		},
 		"their client is killed": func(t *testing.T, n *standIn, r Request) {
 			ctx, cancel := context.WithCancelCause(t.Context())

@@ -26,7 +26,6 @@ import (
 const (
 	maxAttempt = 10 * time.Second // time limit of an HTTP request or a TCP connection
 	maxAnswer  = 16 << 10         // how many bytes of an answer are read, with its header; the rest is ignored
-	maxOutput  = 64 << 10         // how many bytes a command may print
 	maxShown   = 200              // how many characters of an answer an error contains
 )
 
@@ -76,9 +75,10 @@ func (c Checks) prepare(one nixeval.HealthCheck, address string) (subject string
 	case one.HTTP != nil:
 		u, _ := url.Parse(*one.HTTP) // the survey has checked it
 		u.Host = withHost(u.Host, address)
-		return u.Redacted(), func(ctx context.Context, conn *remote.Conn) error { return request(ctx, conn, u) }
+		shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path} // the rest may contain a password or a token
+		return shown.String(), func(ctx context.Context, conn *remote.Conn) error { return request(ctx, conn, u) }
 	}
-	cmd := remote.Cmd{Argv: one.Command, MaxOutput: maxOutput, Sudo: true}
+	cmd := remote.Cmd{Argv: one.Command, Sudo: true}
 	if one.From == nixeval.FromHere {
 		cmd.Sudo, cmd.Argv = false, append([]string{"env", "NIXBENCH_NODE=" + c.node, "NIXBENCH_ADDRESS=" + address}, one.Command...)
 	}
@@ -117,19 +117,18 @@ func request(ctx context.Context, conn *remote.Conn, u *url.URL) error {
 	if u.Scheme == "https" {
 		stream = tls.Client(raw, &tls.Config{ServerName: u.Hostname()})
 	}
-	r, err := http.NewRequest(http.MethodGet, u.String(), nil)
-	if err != nil {
-		return err
-	}
-	r.Close = true
-	r.Header.Set("User-Agent", "nixbench")
+	r := &http.Request{Method: http.MethodGet, URL: u, Header: http.Header{"User-Agent": {"nixbench"}}, Close: true}
 	if password, set := u.User.Password(); set {
 		r.SetBasicAuth(u.User.Username(), password)
 	}
 	if err := r.Write(stream); err != nil {
 		return err
 	}
-	answer, err := http.ReadResponse(bufio.NewReader(io.LimitReader(stream, maxAnswer)), r)
+	reader := bufio.NewReader(io.LimitReader(stream, maxAnswer))
+	answer, err := http.ReadResponse(reader, r)
+	for err == nil && answer.StatusCode/100 == 1 && answer.StatusCode != http.StatusSwitchingProtocols { // such as 103 Early Hints: the answer follows
+		answer, err = http.ReadResponse(reader, r)
+	}
 	if err != nil {
 		return err
 	}

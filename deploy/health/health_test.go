@@ -103,6 +103,8 @@ func TestAwait(t *testing.T) {
 	}{
 		"ok":          {answer: status(200, "fine")},
 		"redirect":    {answer: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://"+free, http.StatusFound) }},
+		"early hints": {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) }},
+		"endless 103": {check: nixeval.HealthCheck{HTTP: ptr("http://" + listen(t, func(c net.Conn) { write(c, "HTTP/1.1 103 Early Hints\r\n\r\n") }))}, want: `: (unexpected EOF|malformed HTTP response .*) \(`},
 		"wrong":       {answer: status(503, "no database\nmore"), want: `^health check web: http://127.0.0.1:\d+: status 503 Service Unavailable: no database more \([23] attempts in 1s\)$`},
 		"hostile":     {answer: status(500, "a\x1b[2J\u202e\r\nb"), want: `: status 500 Internal Server Error: a\\u001b\[2J\\u202e b \(`},
 		"long":        {answer: status(500, strings.Repeat("x", 1<<20)), want: `^.{0,80}: status 500 Internal Server Error: x{100,200}… \(`},
@@ -125,6 +127,7 @@ func TestAwait(t *testing.T) {
 		"command":             {check: nixeval.HealthCheck{Command: []string{"test", "a b", "=", "a b"}}},
 		"command fails":       {check: nixeval.HealthCheck{Command: []string{"sh", "-c", "echo out; echo one >&2; printf 'bad \\033[31m' >&2; exit 3"}}, want: `^health check web: sh: exit status 3: bad \\u001b\[31m \(`},
 		"command prints":      {check: nixeval.HealthCheck{Command: []string{"sh", "-c", "echo inactive; exit 3"}}, want: `: exit status 3: inactive \(`},
+		"command with much":   {check: nixeval.HealthCheck{Command: []string{"sh", "-c", "head -c 1000000 /dev/zero"}}},
 		"command floods":      {check: nixeval.HealthCheck{Command: []string{"yes"}}, want: `its output: `},
 		"command hangs":       {check: nixeval.HealthCheck{Command: []string{"sleep", "60"}}, want: `: sleep: no answer \(1 attempt in 1s\)$`},
 		"command here":        {check: nixeval.HealthCheck{From: "here", Command: []string{"sh", "-c", `test "$NIXBENCH_NODE,$NIXBENCH_ADDRESS" = web-1,127.0.0.1`}}},
@@ -240,10 +243,10 @@ func TestProbe(t *testing.T) {
 	_, address := serve(t, func(w http.ResponseWriter, _ *http.Request) { requests.Add(1); w.WriteHeader(500) })
 	port := address[strings.LastIndex(address, ":"):]
 	checks := Checks{"web-1", newHost(t, sshtest.Options{}), map[string]nixeval.HealthCheck{
-		"web": {HTTP: ptr("http://me:secret@" + port + "/healthz"), From: "node", Timeout: 30}, "port": {TCP: &port, From: "node", Timeout: 30},
+		"web": {HTTP: ptr("http://me:secret@" + port + "/healthz?token=secret"), From: "node", Timeout: 30}, "port": {TCP: &port, From: "node", Timeout: 30},
 	}}
 	err := checks.Probe(t.Context())
-	if err == nil || err.Error() != "health check web: http://me:xxxxx@"+address+"/healthz: status 500 Internal Server Error" || requests.Load() != 1 {
+	if err == nil || err.Error() != "health check web: http://"+address+"/healthz: status 500 Internal Server Error" || requests.Load() != 1 {
 		t.Errorf("%v, %d requests", err, requests.Load())
 	}
 	if err := (Checks{}).Await(t.Context(), event.Check, nil); err != nil || (Checks{}).Limit() != 0 {

@@ -52,7 +52,7 @@ type Result struct {
 	// Activation is nil if no system was activated, or if another run is changing the node.
 	Activation *activate.Result
 
-	checked bool // the health checks were run before the system was confirmed
+	unchecked bool // the node runs the system since this change, and the health checks were not run
 }
 
 // After returns the number of the generation that the node runs after the activation; 0 if it is unknown.
@@ -115,7 +115,7 @@ func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result
 	if result.Activation == nil || hasKeysAfterSwitch(t, o, before, result.Activation.After) {
 		_, err = c.uploadKeys(ctx, h, t, o, secrets.Post)
 	}
-	if err == nil && result.Activation != nil && !result.checked {
+	if err == nil && result.unchecked {
 		err = c.CheckHealth(ctx, t.Node, o, "it was not rolled back")
 	}
 	if err != nil {
@@ -246,7 +246,7 @@ func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, r
 	activation, outcome, err := c.ApplySystem(ctx, name, h, Target{
 		Before: t.Observed, Request: request, Recovered: recovered, Kind: t.engineKind(), Membership: t.membership(),
 	})
-	result := Result{Outcome: outcome, checked: checked}
+	result := Result{Outcome: outcome}
 	var busy *activate.BusyError
 	if activation.Changed && !errors.As(err, &busy) { // another run is changing a busy node
 		result.Activation = &activation
@@ -254,6 +254,7 @@ func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, r
 	if err != nil {
 		return result, &fleet.NodeError{Node: name, Step: event.Activate, Err: err}
 	}
+	result.unchecked = !checked && (activation.Changed || recovered || activation.PreviousRun != nil) && !activation.OnlyBoots()
 	result.Text = formatActivation(activation, t.Observed)
 	return result, nil
 }

@@ -3,6 +3,7 @@ package stages
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -198,15 +199,18 @@ func (r *run) removeObsoleteAndVerify(ctx context.Context, results []rollout.Res
 	if err := r.removeObsoleteMachines(ctx, cluster); err != nil || !r.Goal.ActivatesNow() && !r.RebootNodes {
 		return err
 	}
-	before := map[string]activate.Node{}
+	before, running := map[string]activate.Node{}, slices.Clone(r.nodes) // the health checks are those of the deployed system
 	for _, result := range results {
+		if a := result.Activation; a != nil && a.OnlyBoots() && !r.RebootNodes {
+			running = slices.DeleteFunc(running, func(n nixeval.Node) bool { return n.Name == result.Node.Name })
+		}
 		if result.Task != nil {
 			before[result.Node.Name] = result.Task.Observed
 		}
 	}
 	var health []check.Condition
 	if !r.WithoutHealthChecks {
-		health = inspect.HealthConditions(r.Fleet, r.nodes, r.Parallel)
+		health = inspect.HealthConditions(r.Fleet, running, r.Parallel)
 	}
 	conditions := inspect.NodeConditions(r.Fleet, r.nodes, r.Parallel, before, r.Send)
 	return cluster.Verify(ctx, r.hive, r.nodes, r.Parallel, conditions, health, r.CheckTimeout)

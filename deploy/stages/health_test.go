@@ -129,3 +129,35 @@ func TestHealthChecksWithoutRollback(t *testing.T) {
 		})
 	}
 }
+
+// The health checks do not run against the old system of a node that has the new system only as its boot default.
+func TestHealthChecksNeedReboot(t *testing.T) {
+	t.Parallel()
+	w, healthy, requests := newWorldWithChecks(t)
+	healthy.Store(false)
+	w.machines["w-1"].needsReboot, w.machines["w-2"].needsReboot = true, true
+	w.revision++
+	if results, err := w.apply(func(o *Options) { o.CheckTimeout = time.Minute }); err != nil || requests.Load() != 0 {
+		t.Errorf("%+v, %v, %d requests", results, err, requests.Load())
+	}
+	healthy.Store(true)
+	w.revision++
+	w.must(w.apply(func(o *Options) { o.CheckTimeout, o.RebootNodes, o.RebootTimeout = time.Minute, true, time.Minute }))
+	if w.machines["w-1"].boot != 1 || requests.Load() != 4 { // after the reboot, and at the end
+		t.Errorf("%d reboots, %d requests", w.machines["w-1"].boot, requests.Load())
+	}
+}
+
+// When the next apply finishes a killed run that had no health checks, it runs the health checks of the node before the next wave.
+func TestHealthChecksOfKilledRun(t *testing.T) {
+	t.Parallel()
+	w, healthy, _ := newWorldWithChecks(t)
+	m := w.machines["w-1"]
+	m.run = []string{"run=killed", "goal=switch", "path=" + m.current, "from=/nix/store/generic", "to=" + m.current, "armed=0", "phase=settling", "alive=yes", "seen=60"}
+	healthy.Store(false)
+	results, err := w.apply(func(o *Options) { o.MaxUnavailable, _ = selection.ParseShare("1") })
+	wantTexts(t, outcomes(results)[:1], "w-1 failed")
+	if err == nil || !strings.Contains(err.Error(), "w-1: health check web: ") {
+		t.Error(err)
+	}
+}

@@ -63,7 +63,7 @@ func (d *Deployer) ExecuteSteps(ctx context.Context, steps []Step, o Options) ([
 		}
 		r := s.newResult()
 		done, err := d.RollBack(ctx, s.Node, s.From, s.Path, s.Generation, o.Options.Options)
-		if err == nil { // the hive may be newer than the system, so a health check that fails does not undo the rollback
+		if err == nil && !done.Activation.OnlyBoots() { // the hive may be newer than the system, so a health check that fails does not undo the rollback
 			if err = d.CheckHealth(ctx, s.Node, o.Options.Options, "it keeps the earlier system"); err != nil {
 				done.Outcome = state.Failed
 			}

@@ -460,6 +460,7 @@ type simulatedNode struct {
 	collected      string   // a system that was collected as garbage
 	busy           bool     // another run is switching the node
 	switchFails    bool     // a switch fails, and the node rolls back
+	needsReboot    bool     // a switch only sets the boot default, as with exit status 100 of switch-to-configuration
 	refusesConfirm bool     // the node does not accept the confirmation
 	boot           int      // how often it was rebooted
 	effects        []string // what was activated, as `switch /nix/store/…`, and which keys were restored
@@ -575,6 +576,10 @@ func (n *simulatedNode) activate(e *sshtest.Exec, argv []string) int {
 			end("outcome=boot")
 			break
 		}
+		if n.needsReboot {
+			end("outcome=boot", "reason=reboot")
+			break
+		}
 		n.current = path
 		if armed == "0" {
 			end("outcome=committed")
@@ -602,6 +607,9 @@ func (n *simulatedNode) activate(e *sshtest.Exec, argv []string) int {
 	case "dry":
 		return 0
 	case "follow":
+		if slices.Contains(n.run, "armed=0") && slices.Contains(n.run, "alive=yes") {
+			end("outcome=committed")
+		}
 	case "forget": // drops the record of a run that was killed before it confirmed
 		end("outcome=failed", "reason=rebooted")
 		return 0
