@@ -5,16 +5,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"al.essio.dev/pkg/shellescape"
-
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/remote"
-	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/deploy/state/keys"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -22,6 +18,9 @@ import (
 type Request struct {
 	File, Flake string          // path of the hive or flake; both empty: the nearest hive in the working directory or a folder above
 	Eval        nixeval.Options // Open sets Source, Send and, if the request names no facts, Facts
+
+	Plan   *PlanFile // the plan to apply; nil: none
+	System string    // store path of a system that is deployed to the only node without an evaluation; empty: none
 
 	On    []string                                  // terms of --on; none: all nodes
 	Pick  func(*nixeval.Hive) (nixeval.Node, error) // selects the only node, in place of On; nil: On selects
@@ -76,7 +75,14 @@ func (r Request) locate() (nixeval.Source, error) {
 // Evaluator returns an evaluator of the hive without the facts of its state folder.
 func (r Request) Evaluator() (*nixeval.Evaluator, error) {
 	var err error
-	if r.Eval.Source, err = r.locate(); err != nil {
+	if r.Plan != nil && r.Plan.Elsewhere {
+		r.Eval.Evaluated, r.Eval.NixOptions = r.Plan.Evaluated, append(r.Plan.NixOptions(), r.Eval.NixOptions...)
+		r.Eval.Source.File, err = filepath.Abs(r.Plan.File)
+		r.Eval.Source.Dir = filepath.Dir(r.Eval.Source.File)
+	} else {
+		r.Eval.Source, err = r.locate()
+	}
+	if err != nil {
 		return nil, err
 	}
 	if r.Eval.Facts != "" {
@@ -108,35 +114,6 @@ func OpenEvaluator(ctx context.Context, r Request) (*nixeval.Evaluator, error) {
 	}
 	s.Close()
 	return s.Eval, nil
-}
-
-// ReadPlan reads a plan file. It fails unless the state of the request's hive authenticates the file: a plan file that another
-// person has made could name another hive, and a hive can run programs.
-func (r Request) ReadPlan(file string) (stages.SavedPlan, error) {
-	return stages.ReadPlan(file, func(saved stages.SavedPlan) ([]byte, error) {
-		here, err := r.locate()
-		if err != nil {
-			return nil, err
-		}
-		if r.File == "" && r.Flake == "" && here.String() != saved.Hive {
-			flag := "-f "
-			if saved.IsFlake {
-				flag = "--flake "
-			}
-			return nil, failure.WithHint(failure.NewUsage("the plan is for the hive %s, which is not the one here", saved.Hive), "if you trust it, name it: "+flag+shellescape.Quote(saved.Hive))
-		}
-		if saved.Cluster != filepath.Base(saved.Cluster) {
-			return nil, failure.NewUsage("the plan is for the cluster %q, which is not a name", saved.Cluster)
-		}
-		dir, err := state.Locate(here, saved.Cluster)
-		if err != nil {
-			return nil, err
-		}
-		if err := dir.Verify(); err != nil {
-			return nil, err
-		}
-		return keys.PlanKey(dir)
-	})
 }
 
 // NodeNamed returns a function for Request.Pick. The function returns the node with this name, and fails if the node's deployment

@@ -67,6 +67,9 @@ func Open(ctx context.Context, r Request) (*Session, error) {
 	if err := selectNodes(s, on); err != nil {
 		return nil, err
 	}
+	if r.System != "" {
+		s.Eval.Evaluated = &nixeval.Evaluated{Systems: map[string]nixeval.Closure{s.Nodes[0].Unit: {Drv: r.System, Out: r.System}}}
+	}
 	if r.Command != "" {
 		if s.Lock, err = s.Dir.Lock(ctx, state.Self(r.Command)); err != nil {
 			return nil, err
@@ -179,7 +182,7 @@ func (s *Session) withRecord(ctx context.Context, f func(*stages.Deployer) error
 		return err
 	}
 	record, err := runs.Record(s.Lock, runs.Run{
-		Args: s.request.Args, Hive: s.Eval.Source.String(), Scheduler: s.Hive.Scheduler(), Revision: ReadGitRevision(ctx, s.Eval.Source.Dir), Nixbench: s.request.Version,
+		Args: s.request.Args, Hive: s.Eval.Source.String(), Scheduler: s.Hive.Scheduler(), Revision: s.revision(ctx), Nixbench: s.request.Version,
 	})
 	if err != nil {
 		return err
@@ -232,6 +235,14 @@ func keepRoots(ctx context.Context, e *nixeval.Evaluator, dir state.Dir, built m
 		return fmt.Errorf("gcroots: %w", err)
 	}
 	return nil
+}
+
+// revision returns the git revision of the hive, or an empty string.
+func (s *Session) revision(ctx context.Context) string {
+	if p := s.request.Plan; p != nil && p.Elsewhere {
+		return p.Revision
+	}
+	return ReadGitRevision(ctx, s.Eval.Source.Dir)
 }
 
 // ReadGitRevision returns the revision of the git repository that contains the hive, with the suffix -dirty if the working tree

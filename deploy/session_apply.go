@@ -3,12 +3,14 @@ package deploy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
@@ -29,9 +31,6 @@ type ApplyOptions struct {
 	stages.Options
 	NoSubstitute bool // copy all store paths from this computer, also those that nodes could fetch
 
-	File  string            // the plan file to execute; empty: none
-	Saved *stages.SavedPlan // content of the plan file
-
 	// Ask asks the user to confirm changes that stop running machines. plan makes the plan, which Apply then executes. Nil: Apply does not ask.
 	Ask func(changes []changes.Change, plan func() (*stages.Plan, error)) error
 }
@@ -47,14 +46,17 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 	var out Applied
 	err := s.withRecord(ctx, func(d *stages.Deployer) (err error) {
 		defer s.noteAway()
-		before := d.Store.State()
+		before, file := d.Store.State(), s.request.Plan
+		if err := checkElsewhere(file, before); err != nil {
+			return err
+		}
 		if hasNothingToDo(s, before, o.Options) {
 			out.Results = d.Record.Results()
 			return nil
 		}
 		d.Copier.Substitute = !o.NoSubstitute
 		o.Plan, o.Away = &stages.Plan{}, s.awayNames()
-		if o.Saved != nil {
+		if file != nil && !file.OnlyBuilds() {
 			if o.Plan, err = verifyPlan(ctx, s, o); err != nil {
 				return err
 			}
@@ -103,12 +105,14 @@ func (s *Session) ApplyLocal(ctx context.Context, escalation []string, o stages.
 
 // Build builds the systems of the selected nodes, and makes garbage collector roots for them. results is a folder: if it is set,
 // Build also creates a link result-NODE in it for each node.
-func (s *Session) Build(ctx context.Context, keepGoing bool, results string) ([]stages.Closure, error) {
+//
+// If file is set, Build also writes a plan to this file, which another computer can apply.
+func (s *Session) Build(ctx context.Context, keepGoing bool, results, file string) ([]stages.Closure, error) {
 	built, buildErr := stages.Build(ctx, s.Eval, s.Hive, s.Nodes, keepGoing)
 	closures, links := map[string]nixeval.Closure{}, map[string]string{}
 	for _, c := range built {
 		if c.Built {
-			closures[c.Unit] = nixeval.Closure{Out: c.Path}
+			closures[c.Unit] = nixeval.Closure{Drv: c.Drv, Out: c.Path}
 			links[filepath.Join(results, "result-"+c.Node)] = c.Path
 		}
 	}
@@ -116,7 +120,14 @@ func (s *Session) Build(ctx context.Context, keepGoing bool, results string) ([]
 	if err == nil && results != "" {
 		err = s.Eval.Keep(ctx, links)
 	}
-	return built, errors.Join(buildErr, err)
+	if err = errors.Join(buildErr, err); err == nil && file != "" {
+		saved := newSavedPlan(ctx, s, stages.Plan{})
+		if err := saved.AddSystems(s.Hive, s.Nodes, closures, s.Eval.NixOptions); err != nil {
+			return built, failure.WithKind(failure.Usage, fmt.Errorf("--out %s: %w", file, err))
+		}
+		err = s.writePlan(saved, file)
+	}
+	return built, err
 }
 
 // Plan returns what Apply would do. If file is set, Plan also writes the plan to this file, together with the command's arguments
@@ -135,6 +146,12 @@ func (s *Session) Plan(ctx context.Context, o stages.Options, file string, argum
 	}
 	saved := newSavedPlan(ctx, s, planned)
 	saved.Arguments = arguments
+	_ = saved.AddSystems(s.Hive, s.Nodes, made.Closures(), s.Eval.NixOptions) // the error is in the file
+	return made, s.writePlan(saved, file)
+}
+
+// writePlan writes a plan file.
+func (s *Session) writePlan(saved stages.SavedPlan, file string) error {
 	saved.Arguments.On = append([]string{}, s.request.On...)
 	key, err := keys.MakePlanKey(s.Dir)
 	if err == nil {
@@ -143,7 +160,23 @@ func (s *Session) Plan(ctx context.Context, o stages.Options, file string, argum
 	if err == nil {
 		event.Sink(s.Send).Note("the plan is in %s; nixbench apply %s executes it", file, file)
 	}
-	return made, err
+	return err
+}
+
+// checkElsewhere returns an error if a plan without its hive would be applied with the state of a cluster. The plan contains only some
+// nodes of the hive, so the others would count as removed.
+func checkElsewhere(p *PlanFile, recorded *state.State) error {
+	if p == nil || !p.Elsewhere {
+		return nil
+	}
+	isCluster := len(recorded.Machines) > 0
+	for _, n := range recorded.Nodes {
+		isCluster = isCluster || n.Engine != ""
+	}
+	if isCluster {
+		return failure.NewUsage("plan %s: the state folder beside it is that of a cluster; move the plan to another folder, or make it here", p.File)
+	}
+	return nil
 }
 
 // hasNothingToDo reports whether no node is selected, because all are away, and no machine of a former node of the hive can be
@@ -178,16 +211,21 @@ func preview(ctx context.Context, s *Session, o stages.Options) (stages.Plan, er
 // verifyPlan makes a new plan with the arguments of a plan file. It returns an [stages.OutdatedPlanError] if the new plan differs
 // from the plan in the file.
 func verifyPlan(ctx context.Context, s *Session, o ApplyOptions) (*stages.Plan, error) {
-	o.Saved.Nodes = slices.DeleteFunc(o.Saved.Nodes, func(p stages.Preview) bool { return slices.Contains(o.Away, p.Node) })
+	saved := s.request.Plan
+	saved.Nodes = slices.DeleteFunc(saved.Nodes, func(p stages.Preview) bool { return slices.Contains(o.Away, p.Node) })
 	made, err := preview(ctx, s, o.Options)
 	if err != nil {
 		return nil, err
 	}
-	if changes := o.Saved.CompareWith(newSavedPlan(ctx, s, made)); len(changes) > 0 {
-		return nil, &stages.OutdatedPlanError{File: o.File, Made: o.Saved.Made, Changes: changes}
+	now := newSavedPlan(ctx, s, made)
+	if saved.Elsewhere { // the options are those of the plan
+		now.Deployments = saved.Deployments
 	}
-	if !made.Changes() && (stages.Plan{Nodes: o.Saved.Nodes}).Changes() {
-		event.Sink(s.Send).Note("the plan %s was applied already; there is nothing to change", o.File)
+	if changes := saved.CompareWith(now); len(changes) > 0 {
+		return nil, &stages.OutdatedPlanError{File: saved.File, Made: saved.Made, Changes: changes}
+	}
+	if !made.Changes() && (stages.Plan{Nodes: saved.Nodes}).Changes() {
+		event.Sink(s.Send).Note("the plan %s was applied already; there is nothing to change", saved.File)
 	}
 	return &made, nil
 }

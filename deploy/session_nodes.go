@@ -30,6 +30,9 @@ func selectNodes(s *Session, on selection.Selector) (err error) {
 	if err != nil {
 		return err
 	}
+	if r.System != "" && len(s.Nodes) != 1 {
+		return failure.NewUsage("a system is deployed to one node, and %d nodes are selected", len(s.Nodes))
+	}
 	if r.AllNodesOnly && len(r.On) == 0 && !s.Hive.Meta.AllowApplyAll {
 		return failure.WithHint(failure.NewUsage("meta.allowApplyAll is false in %s, so --on must select the nodes", s.Eval.Source), "for all of them: --on '*'")
 	}

@@ -21,7 +21,12 @@ func (e *Evaluator) Build(ctx context.Context, closures map[string]Closure, buil
 // realise builds the closures of units with one Nix process, whose events go to send. It returns what [Evaluator.Build] returns.
 func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, builders string, send event.Sink) ([]string, error) {
 	units := SortedNames(closures)
-	drvs := distinctValues(units, func(u string) string { return closures[u].Drv })
+	drvs := distinctValues(units, func(u string) string {
+		if e.Evaluated != nil { // the derivation is on another computer, so Nix can only fetch the system
+			return closures[u].Out
+		}
+		return closures[u].Drv
+	})
 	if len(drvs) == 0 {
 		return nil, nil
 	}
@@ -45,6 +50,11 @@ func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, bu
 		return nil, err
 	}
 	be := &BuildError{Failures: BuildFailures(log)}
+	for _, path := range missing {
+		if e.Evaluated != nil {
+			be.Failures = append(be.Failures, newHiveError("%s is neither in the local store nor in a substituter; copy it here (nix copy), or add --nix-option extra-substituters URL", path))
+		}
+	}
 	if len(be.Failures) == 0 {
 		be.Failures = []*NixError{ne}
 	}

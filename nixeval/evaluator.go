@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/url"
@@ -43,8 +44,10 @@ type Options struct {
 	ChunkSize  int         // number of units of the evaluation for one process, or Unlimited; 0: the number that takes the least time with the cores and the free memory
 	// CacheDir is the folder of the user that keeps the results of evaluations of flakes for later runs, or empty.
 	CacheDir string
-	Send     event.Sink
-	Run      Runner // starts programs; nil: Exec
+	// Evaluated replaces evaluations by their results; nil: the hive is evaluated.
+	Evaluated *Evaluated
+	Send      event.Sink
+	Run       Runner // starts programs; nil: Exec
 }
 
 // Unlimited as [Options].ChunkSize means that one process evaluates all units of the hive.
@@ -108,6 +111,9 @@ func Module(name, text string) string {
 // evalJSON applies a Nix function to the evaluated hive and returns the result as JSON. For a flake without an output that the
 // user has selected, it tries flakeAttrs in order.
 func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function string) ([]byte, error) {
+	if e.Evaluated != nil && e.Evaluated.Survey != nil {
+		return nil, errors.New("a plan contains no hive, which is needed here")
+	}
 	if !e.Source.IsFlake() {
 		apply, err := e.wrapFunction(function)
 		if err != nil {

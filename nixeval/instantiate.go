@@ -31,6 +31,11 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string, each func(m
 	if len(units) == 0 {
 		return nil, nil
 	}
+	if e.Evaluated != nil {
+		all := maps.Clone(e.Evaluated.Systems)
+		maps.DeleteFunc(all, func(unit string, _ Closure) bool { return !slices.Contains(units, unit) })
+		return all, nil
+	}
 	e.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Evaluate, Total: len(units)})
 	var (
 		mu        sync.Mutex

@@ -2,6 +2,8 @@ package main
 
 import (
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/stages"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 const applyLong = `Evaluate and build the systems of nodes, copy them to the nodes, and switch to
@@ -34,7 +37,10 @@ Goals:
 
 FILE is a plan that nixbench plan --out has written. apply switches the nodes of
 the plan to exactly the systems in it. It refuses the plan with exit code 12,
-and changes nothing, if the hive, a node or a machine has changed since.
+and changes nothing, if the hive, a node or a machine has changed since. Where
+the hive is not, FILE needs a signature FILE.sig of ssh-keygen -Y sign.
+
+NODE=SYSTEM switches one node to a system in the store, without evaluating it.
 
 No system is activated before all systems are built. A node that already runs
 its system is not changed. The failure of one node does not affect the others.
@@ -69,12 +75,15 @@ type applyFlags struct {
 	noKeys         bool
 	recreate, yes  bool
 	reboot         bool
+
+	trust  deploy.PlanTrust
+	system string // store path of NODE=SYSTEM
 }
 
 func applyCommand(a *app) *cobra.Command {
 	var flags applyFlags
 	cmd := &cobra.Command{
-		Use:        "apply [GOAL|FILE]",
+		Use:        "apply [GOAL|FILE|NODE=SYSTEM]",
 		Short:      "Build systems, copy them to nodes, and switch to them",
 		SuggestFor: []string{"deploy", "switch", "push", "up"},
 		Long:       withEngineHelp(applyLong, func(h engine.Help) string { return h.Drain }) + applyLongEnd,
@@ -88,6 +97,7 @@ func applyCommand(a *app) *cobra.Command {
   nixbench apply --on @web --max-unavailable 25%
   nixbench plan --out web.plan && nixbench apply web.plan
   nixbench apply dry-activate --on db
+  nixbench apply db=./result
   nixbench apply --reboot --on 'web-*' --timeout reboot=10m,check=0s`,
 		Args: cobra.MaximumNArgs(1),
 	}
@@ -95,13 +105,20 @@ func applyCommand(a *app) *cobra.Command {
 		if len(args) == 1 && isPlanFile(args[0]) {
 			return runApplyPlan(a, args[0], flags, cmd.Flags())
 		}
+		if len(args) == 1 && strings.Contains(args[0], "=") {
+			return runApplySystem(a, args[0], flags)
+		}
 		goal, err := parseGoal(args, node.Switch)
 		if err != nil {
 			return err
 		}
-		return runApply(a, goal, flags, nil, "")
+		return runApply(a, goal, flags, nil)
 	})
 	flags.addTo(cmd)
+	signers, _ := os.UserConfigDir()
+	cmd.Flags().StringVar(&flags.trust.Signers, "allowed-signers", filepath.Join(signers, "nixbench", "allowed_signers"), "`FILE` with the keys that may sign plans, see ssh-keygen(1)")
+	cmd.Flags().Lookup("allowed-signers").DefValue = "~/.config/nixbench/allowed_signers"
+	cmd.Flags().BoolVar(&flags.trust.Unsigned, "unsigned", false, "apply a plan without its hive also if nobody has signed it")
 	return cmd
 }
 
@@ -146,7 +163,7 @@ func uploadKeysCommand(a *app) *cobra.Command {
 		Long: `Upload the keys that differ from those on the nodes, and remove keys that the
 hive no longer contains. Systems are neither evaluated nor switched.`,
 	}
-	cmd.RunE = a.withView(func([]string) error { return runApply(a, node.UploadKeys, flags, nil, "") })
+	cmd.RunE = a.withView(func([]string) error { return runApply(a, node.UploadKeys, flags, nil) })
 	set := cmd.Flags()
 	flags.fleetFlags.add(set)
 	flags.addSkip(set)
@@ -195,15 +212,15 @@ func (f *applyFlags) toOptions(goal node.Goal) (stages.Options, error) {
 	return o, nil
 }
 
-// runApply deploys the nodes that the flags select. saved is the plan to execute, and file the name of its file; nil: there is no
-// plan.
-func runApply(a *app, goal node.Goal, flags applyFlags, saved *stages.SavedPlan, file string) error {
+// runApply deploys the nodes that the flags select. saved is the plan to execute; nil: there is no plan.
+func runApply(a *app, goal node.Goal, flags applyFlags, saved *deploy.PlanFile) error {
 	options, err := flags.toOptions(goal)
 	if err != nil {
 		return err
 	}
 	set := func(r *deploy.Request) {
 		r.Command, r.Nodes, r.AllNodesOnly = "apply", deploy.DeployedNodes, saved == nil // a plan names its nodes
+		r.Plan, r.System = saved, flags.system
 		if options.Goal != node.Switch {
 			r.Command += " " + string(options.Goal)
 		}
@@ -213,7 +230,7 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *stages.SavedPlan,
 		}
 	}
 	if goal == "build" {
-		return runBuild(a, flags.fleetFlags, set, flags.keepGoing, false)
+		return runBuild(a, flags.fleetFlags, set, flags.keepGoing, false, "")
 	}
 	s, err := a.open(flags.fleetFlags, set)
 	if err != nil {
@@ -221,7 +238,7 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *stages.SavedPlan,
 	}
 	defer s.Close()
 	applied, err := s.Apply(a.ctx, deploy.ApplyOptions{
-		Options: options, NoSubstitute: flags.noSubstitute, File: file, Saved: saved,
+		Options: options, NoSubstitute: flags.noSubstitute,
 		Ask: func(changes []changes.Change, makePlan func() (*stages.Plan, error)) error {
 			if !flags.yes && a.canAsk() && options.Goal == node.Switch { // also if some nodes cannot be planned: the plan shows the others, and apply reports the errors
 				made, err := makePlan()
@@ -243,35 +260,72 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *stages.SavedPlan,
 	return err
 }
 
-// isPlanFile reports whether the argument of apply is a plan file and not a goal. This is so if it is no goal, and either looks
-// like a path or is an existing file.
+// isPlanFile reports whether the argument of apply is a plan file: neither a goal nor NODE=SYSTEM, and either a path or an existing
+// file.
 func isPlanFile(arg string) bool {
-	return !slices.Contains(applyGoals, arg) && (strings.ContainsAny(arg, "/.") || durable.Exists(arg))
+	if slices.Contains(applyGoals, arg) {
+		return false
+	}
+	return durable.Exists(arg) || strings.ContainsAny(arg, "/.") && !strings.Contains(arg, "=")
 }
 
-// fixedByPlan are the flags that cannot be set when a plan is applied, because the plan contains their values.
-var fixedByPlan = []string{"drain-delete", "on", "set", "no-keys", "recreate", "no-drain", "max-unavailable",
-	"keep-going", "specialisation", "reboot", "build-on-target", "no-build-on-target"}
+// runApplySystem deploys a system in the store to one node. arg is NODE=SYSTEM.
+func runApplySystem(a *app, arg string, flags applyFlags) error {
+	name, path, _ := strings.Cut(arg, "=")
+	if len(flags.on) > 0 || flags.specialisation != "" {
+		return failure.NewUsage("apply %s selects the node and its system; --on and --specialisation exclude it", arg)
+	}
+	system := path
+	if !nixeval.IsStorePath(path) {
+		system, _ = filepath.EvalSymlinks(path) // such as the link result of nix build
+	}
+	if !nixeval.IsStorePath(system) {
+		return failure.NewUsage("apply %s: %q is neither the path of a system in the store nor a link to one", arg, path)
+	}
+	flags.system, flags.on, flags.noBuildThere = system, []string{name}, true
+	return runApply(a, node.Switch, flags, nil)
+}
+
+// fixedByEvaluation and fixedByDecision are the flags that cannot be set when a plan is applied, because the plan contains their values.
+// In a plan of nixbench build, nothing is decided.
+var (
+	fixedByEvaluation = []string{"set", "recreate", "keep-going", "specialisation", "build-on-target", "no-build-on-target"}
+	fixedByDecision   = []string{"on", "no-keys", "no-drain", "drain-delete", "max-unavailable", "reboot"}
+)
 
 // runApplyPlan executes a saved plan.
 func runApplyPlan(a *app, file string, flags applyFlags, set *pflag.FlagSet) error {
-	for _, name := range fixedByPlan {
-		if f := set.Lookup(name); f != nil && f.Changed {
-			return failure.NewUsage("apply %s: --%s and a plan exclude each other: the plan has its own arguments", file, name)
-		}
-	}
 	r, err := a.newRequest(flags.fleetFlags)
 	if err != nil {
 		return err
 	}
-	saved, err := r.ReadPlan(file)
+	saved, err := r.ReadPlan(a.ctx, file, flags.trust)
 	if err != nil {
 		return err
 	}
-	args := saved.Arguments
-	a.sets = args.Sets
-	flags.on, flags.noKeys, flags.recreate, flags.maxUnavailable = args.On, args.NoKeys, args.Recreate, args.MaxUnavailable
-	flags.noDrain, flags.drainDelete = args.NoDrain, args.DrainAllowed
-	flags.skipUnreachable = flags.skipUnreachable || args.SkipUnreachable
-	return runApply(a, node.Switch, flags, &saved, file)
+	fixed := slices.Clone(fixedByEvaluation)
+	if !saved.OnlyBuilds() {
+		fixed = append(fixed, fixedByDecision...)
+	}
+	for _, name := range fixed {
+		if f := set.Lookup(name); f != nil && f.Changed {
+			return failure.NewUsage("apply %s: --%s and a plan exclude each other: the plan has its own arguments", file, name)
+		}
+	}
+	if args := saved.Arguments; !saved.OnlyBuilds() {
+		a.sets = args.Sets
+		flags.on, flags.noKeys, flags.recreate, flags.maxUnavailable = args.On, args.NoKeys, args.Recreate, args.MaxUnavailable
+		flags.noDrain, flags.drainDelete = args.NoDrain, args.DrainAllowed
+		flags.skipUnreachable = flags.skipUnreachable || args.SkipUnreachable
+	}
+	if saved.Elsewhere {
+		a.sets, flags.noBuildThere = nil, true
+		if len(flags.on) == 0 || !saved.OnlyBuilds() {
+			flags.on = saved.NodeNames()
+		}
+		if saved.Signer != "" {
+			a.note("%s has signed the plan %s", saved.Signer, file)
+		}
+	}
+	return runApply(a, node.Switch, flags, saved)
 }

@@ -96,7 +96,7 @@ func runApplyLocal(a *app, goal node.Goal, flags localFlags) error {
 		}
 	}
 	if onlyBuild {
-		return runBuild(a, fleetFlags{}, set, false, false)
+		return runBuild(a, fleetFlags{}, set, false, false, "")
 	}
 	s, err := a.open(fleetFlags{}, set)
 	if err != nil {

@@ -16,11 +16,15 @@ const buildLong = `Evaluate and build the systems of nodes, and print the store 
 If a node cannot be evaluated, nothing is built, unless --keep-going is set.
 
 Links in .nixbench/ beside the hive protect the closures from Nix's garbage
-collector until the next build of the same nodes.`
+collector until the next build of the same nodes.
+
+--out writes a plan that nixbench apply FILE executes on a computer without the
+hive, which gets the systems from a substituter or by nix copy. No node is asked.`
 
 func buildCommand(a *app) *cobra.Command {
 	var on []string
 	var keepGoing, keepResult bool
+	var out string
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build the systems of nodes, without deploying them",
@@ -28,25 +32,33 @@ func buildCommand(a *app) *cobra.Command {
 		Example: `  nixbench build
   nixbench build --on 'web-*,@db' --keep-result
   nixbench build --set roles.worker.count=50 --json
-  nixbench build --flake .#production --nix-option cores 2`,
+  nixbench build --flake .#production --nix-option cores 2
+  nixbench build --out web.plan --nix-option extra-substituters https://cache.example.org`,
 	}
 	cmd.RunE = a.withView(func([]string) error {
-		return runBuild(a, fleetFlags{on: on}, func(*deploy.Request) {}, keepGoing, keepResult)
+		if err := checkPlanFile(a, out, keepGoing); err != nil {
+			return err
+		}
+		return runBuild(a, fleetFlags{on: on}, func(*deploy.Request) {}, keepGoing, keepResult, out)
 	})
 	f := cmd.Flags()
 	f.StringArrayVar(&on, "on", nil, onHelp)
 	f.BoolVar(&keepGoing, "keep-going", false, "build the other nodes if some fail; the exit code still reports the failure")
 	f.BoolVar(&keepResult, "keep-result", false, "create links result-NODE to the systems in the working directory")
+	f.StringVarP(&out, "out", "o", "", "write a plan to `FILE`, for nixbench apply FILE on another computer")
 	acceptFlags(f, colmenaFlags...)
 	return cmd
 }
 
-// runBuild builds the systems of nodes and prints their store paths. set sets the fields of the request that are not the
+// runBuild builds the systems of nodes, prints their store paths, and writes the plan file out unless its name is empty. set sets the fields of the request that are not the
 // same in the commands that build (build, and apply with the goal build).
-func runBuild(a *app, f fleetFlags, set func(*deploy.Request), keepGoing, keepResult bool) error {
+func runBuild(a *app, f fleetFlags, set func(*deploy.Request), keepGoing, keepResult bool, out string) error {
 	s, err := a.open(f, func(r *deploy.Request) {
 		set(r)
 		r.Command, r.Nodes, r.MayBeAway = "", deploy.SelectedNodes, nil
+		if out != "" {
+			r.Nodes = deploy.RemoteNodes
+		}
 	})
 	if err != nil {
 		return err
@@ -58,7 +70,7 @@ func runBuild(a *app, f fleetFlags, set func(*deploy.Request), keepGoing, keepRe
 			return err
 		}
 	}
-	built, err := s.Build(a.ctx, keepGoing, results)
+	built, err := s.Build(a.ctx, keepGoing, results, out)
 	if built == nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func planCommand(a *app) *cobra.Command {
 			return err
 		}
 		options.WithoutKeys, options.KeepGoing, options.Recreate = flags.noKeys, flags.keepGoing, flags.recreate
-		if err := checkPlanFile(a, flags); err != nil {
+		if err := checkPlanFile(a, flags.out, flags.keepGoing); err != nil {
 			return err
 		}
 		s, err := a.openNodes(flags.fleetFlags, deploy.DeployedNodes)
@@ -91,12 +91,12 @@ func planCommand(a *app) *cobra.Command {
 // errChanges is the error of `plan --exit-code` if apply would change something.
 var errChanges = failure.WithKind(failure.Changes, errors.New("apply would make these changes"))
 
-// checkPlanFile returns an error if `plan --out` cannot write its file. It is called before anything is evaluated.
-func checkPlanFile(a *app, flags planFlags) error {
-	if flags.out == "" {
+// checkPlanFile returns an error if --out cannot write its file, out. It is called before anything is evaluated.
+func checkPlanFile(a *app, out string, keepGoing bool) error {
+	if out == "" {
 		return nil
 	}
-	if flags.keepGoing {
+	if keepGoing {
 		return failure.NewUsage("--out and --keep-going exclude each other: a plan file contains all selected nodes")
 	}
 	for _, set := range a.sets {
@@ -109,7 +109,7 @@ func checkPlanFile(a *app, flags planFlags) error {
 		return failure.WithHint(failure.NewUsage("--out: --flake %s contains a secret, and a plan file must not", safe),
 			"Nix's option access-tokens, and ~/.netrc, contain the credentials of flakes")
 	}
-	return checkOutput("--out", flags.out, stages.IsPlan)
+	return checkOutput("--out", out, stages.IsPlan)
 }
 
 // checkOutput returns an error if a command cannot write the file that a flag names. If the file exists, isReplaceable says

@@ -184,14 +184,18 @@ func TestPlanFile(t *testing.T) {
 		Arguments: PlanArguments{On: []string{"a"}, Sets: []string{"x=1"}, NoKeys: true}, Deployments: map[string]string{"a": "1"},
 		Nodes: []Preview{{Node: "a", Action: plan.WouldSwitch, From: "/old", To: "/new", Wave: 2, Drained: true, Machine: &MachinePreview{Action: changes.Keep}}}}
 	key := []byte("key")
-	keyOf := func(SavedPlan) ([]byte, error) { return key, nil }
 	if err := want.Write(file, key); err != nil {
 		t.Fatal(err)
 	}
-	got, err := ReadPlan(file, keyOf)
+	written, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	got, err := ReadPlan(file, written)
+	if err != nil || !got.IsMadeWith(key) {
+		t.Fatalf("%v, made with the key: %v", err, got.IsMadeWith(key))
+	}
+	got.MAC = ""
 	encode := func(s SavedPlan) string {
 		data, err := json.Marshal(s)
 		if err != nil {
@@ -205,10 +209,6 @@ func TestPlanFile(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || !IsPlan(file) {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	written, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, c := range map[string]struct{ old, new, key string }{
 		"changed":                {`"noKeys": true`, `"noKeys": false`, "key"},
 		"a field more":           {`"deployments"`, `"ARGUMENTS": {"noKeys": false}, "deployments"`, "key"},
@@ -216,12 +216,8 @@ func TestPlanFile(t *testing.T) {
 		"another state":          {"", "", "other"},
 		"a state without a plan": {"", "", ""},
 	} {
-		key = []byte(c.key)
-		if err := os.WriteFile(file, []byte(strings.Replace(string(written), c.old, c.new, 1)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := ReadPlan(file, keyOf); err == nil || !strings.Contains(err.Error(), "the state of cluster demo here has not written it") || failure.KindOf(err) != failure.Usage {
-			t.Errorf("%s: %v", name, err)
+		if s, err := ReadPlan(file, []byte(strings.Replace(string(written), c.old, c.new, 1))); err == nil && s.IsMadeWith([]byte(c.key)) {
+			t.Errorf("%s: the plan counts as made with the key", name)
 		}
 	}
 	for text, want := range map[string]string{
@@ -235,7 +231,7 @@ func TestPlanFile(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadPlan(file, keyOf); err == nil || IsPlan(file) || !strings.Contains(err.Error(), want) || failure.KindOf(err) != failure.Usage {
+		if _, err := ReadPlan(file, []byte(text)); err == nil || IsPlan(file) || !strings.Contains(err.Error(), want) || failure.KindOf(err) != failure.Usage {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -243,14 +239,15 @@ func TestPlanFile(t *testing.T) {
 
 func FuzzReadPlan(f *testing.F) {
 	f.Add([]byte(`{"version":1,"made":"2026-11-23T01:02:03Z","cluster":"demo","hive":"/hive.nix","arguments":{"on":["a"]},"deployments":{"a":"1"},"nodes":[{"node":"a","action":"switch"}],"mac":"00"}`))
+	f.Add([]byte(`{"version":1,"hive":"x","evaluated":{"survey":{"named":["a"],"deployments":{"a":{"targetHost":"a"}}},"systems":{"a":{"out":"/nix/store/00000000000000000000000000000000-a"}}}}`))
 	f.Add([]byte(`{"version":1,"hive":"x","hive":"y","nodes":null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		file := filepath.Join(t.TempDir(), "a.plan")
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if s, err := ReadPlan(file, func(SavedPlan) ([]byte, error) { return []byte("key"), nil }); err == nil {
+		s, err := ReadPlan("a.plan", data)
+		if err == nil && s.IsMadeWith([]byte("key")) {
 			t.Errorf("a plan without the key is accepted: %+v", s)
+		}
+		if err == nil && s.CheckSystems() == nil && len(s.NodeNames()) == 0 {
+			t.Errorf("a plan without nodes is accepted: %+v", s)
 		}
 	})
 }

@@ -81,6 +81,9 @@ type Plan struct {
 	facts    []byte                     // the facts with which the systems were evaluated; nil: none
 }
 
+// Closures returns the systems of the plan, by unit.
+func (p Plan) Closures() map[string]nixeval.Closure { return p.closures }
+
 // Preview returns what Apply would do with each node, with the goal switch. It builds the systems on this computer, and is the same
 // walk as that of Apply, but changes no machine and no state, and writes nothing to the nodes.
 func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) (Plan, error) {

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,10 +37,15 @@ type SavedPlan struct {
 
 	// Deployments contains for each node a hash of the options of its deployment and its machine.
 	Deployments map[string]string `json:"deployments"`
-	Nodes       []Preview         `json:"nodes"`
+	Nodes       []Preview         `json:"nodes"` // empty in a file of `nixbench build --out`, for which no node was asked
 
-	// MAC is the HMAC-SHA256 of the other fields. Its key is the plan key in the cluster's state. MAC is empty in a plan that was
-	// read from a file.
+	// Evaluated is what another computer needs to execute the plan without the hive. If it is nil, OnlyHere says why the plan
+	// needs the hive.
+	Evaluated    *nixeval.Evaluated `json:"evaluated,omitempty"`
+	OnlyHere     string             `json:"onlyHere,omitempty"`
+	Substituters []string           `json:"substituters,omitempty"` // URLs from which the other computer may fetch systems
+
+	// MAC is the HMAC-SHA256 of the other fields. Its key is the plan key in the cluster's state.
 	MAC string `json:"mac,omitempty"`
 }
 
@@ -60,6 +64,60 @@ type PlanArguments struct {
 
 // planVersion is the version of the format of plan files.
 const planVersion = 1
+
+// AddSystems adds what another computer needs to execute the plan without the hive. options are the options of Nix that the user
+// has set. It returns an error if the plan needs the hive.
+func (s *SavedPlan) AddSystems(hive *nixeval.Hive, nodes []nixeval.Node, systems map[string]nixeval.Closure, options [][2]string) (err error) {
+	for _, o := range options {
+		if o[0] == "substituters" || o[0] == "extra-substituters" {
+			s.Substituters = append(s.Substituters, strings.Fields(o[1])...)
+		}
+	}
+	evaluated, err := nixeval.NewEvaluated(hive, nodes, systems, s.Arguments.NoKeys)
+	if err == nil {
+		err = s.checkSubstituters()
+	}
+	if err == nil {
+		s.Evaluated = evaluated
+	} else {
+		s.OnlyHere, s.Substituters = err.Error(), nil
+	}
+	return err
+}
+
+// substituterRE matches the URLs of substituters for which Nix runs no program, such as ssh, and which contain no password or token.
+var substituterRE = regexp.MustCompile(`^(?:https?|file)://[^\s?@#]+$`)
+
+func (s SavedPlan) checkSubstituters() error {
+	for _, url := range s.Substituters {
+		if !substituterRE.MatchString(url) {
+			return errors.New("a substituter in a plan must be a URL that begins with http://, https:// or file://, and has neither a user nor parameters")
+		}
+	}
+	return nil
+}
+
+// CheckSystems returns an error if a computer without the hive cannot execute the plan.
+func (s SavedPlan) CheckSystems() error {
+	if s.Evaluated == nil {
+		return fmt.Errorf("it can be applied only with its hive: %s", cmp.Or(s.OnlyHere, "it contains no systems"))
+	}
+	return errors.Join(s.Evaluated.Check(), s.checkSubstituters())
+}
+
+// OnlyBuilds reports whether the plan contains systems, and nothing about the nodes: whether `nixbench build` has written it.
+func (s SavedPlan) OnlyBuilds() bool { return s.Evaluated != nil && len(s.Nodes) == 0 }
+
+// NodeNames returns the names of the nodes that a computer without the hive can deploy.
+func (s SavedPlan) NodeNames() []string { return s.Evaluated.Survey.Named }
+
+// NixOptions returns the options of Nix with which the systems are fetched.
+func (s SavedPlan) NixOptions() [][2]string {
+	if len(s.Substituters) == 0 {
+		return nil
+	}
+	return [][2]string{{"extra-substituters", strings.Join(s.Substituters, " ")}}
+}
 
 // Write authenticates the plan with the key, and writes it to a file that only the current user can read.
 func (s SavedPlan) Write(file string, key []byte) error {
@@ -99,46 +157,37 @@ func IsPlan(file string) bool {
 	return json.Unmarshal(data, &header) == nil && header.Version > 0 && header.Hive != "" && header.Deployments != nil && !header.Made.IsZero()
 }
 
-// ReadPlan reads a plan file. keyOf returns the plan key in the state of the plan's cluster, or nothing if the state has none. A
-// plan that was not authenticated with this key is an error, because whoever writes a plan chooses what is deployed.
-func ReadPlan(file string, keyOf func(SavedPlan) ([]byte, error)) (SavedPlan, error) {
+// ReadPlan decodes the content of a plan file with this name. The caller checks who has made the plan.
+func ReadPlan(file string, data []byte) (SavedPlan, error) {
 	var s SavedPlan
-	usage := func(format string, args ...any) error {
-		return failure.WithHint(failure.WithKind(failure.Usage, fmt.Errorf("plan %s: "+format, append([]any{file}, args...)...)), "nixbench plan --out FILE writes a plan")
-	}
-	data, err := durable.Read(file, durable.ConfigSize)
-	var pathErr *fs.PathError
-	switch {
-	case errors.As(err, &pathErr):
-		return s, usage("%w", pathErr.Err)
-	case err != nil:
-		return s, usage("%w", err)
-	}
 	var header struct{ Version int }
 	if err := json.Unmarshal(data, &header); err != nil || header.Version == 0 {
-		return s, usage("the file is not a plan")
+		return s, NewPlanError(file, "the file is not a plan")
 	}
 	if header.Version != planVersion {
-		return s, usage("the plan has version %d, and this nixbench reads version %d", header.Version, planVersion)
+		return s, NewPlanError(file, "the plan has version %d, and this nixbench reads version %d", header.Version, planVersion)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&s); err != nil {
-		return s, usage("the file is damaged: %w", err)
+		return s, NewPlanError(file, "the file is damaged: %w", err)
 	}
 	if s.Hive == "" || slices.ContainsFunc(s.Nodes, func(p Preview) bool { return p.Node == "" || p.Action == "" }) {
-		return s, usage("the file is damaged: the hive, or the name or the action of a node is missing")
+		return s, NewPlanError(file, "the file is damaged: the hive, or the name or the action of a node is missing")
 	}
-	key, err := keyOf(s)
-	if err != nil {
-		return s, err
-	}
-	// What is authenticated is the decoded plan, which is also what apply uses.
-	if mac, err := s.authenticate(key); err != nil || len(key) == 0 || !hmac.Equal([]byte(mac), []byte(s.MAC)) {
-		return s, usage("the state of cluster %s here has not written it, or it was changed", s.Cluster)
-	}
-	s.MAC = ""
 	return s, nil
+}
+
+// NewPlanError returns an error about a plan file that cannot be used.
+func NewPlanError(file, format string, args ...any) error {
+	return failure.WithHint(failure.NewUsage("plan %s: "+format, append([]any{file}, args...)...), "nixbench plan --out FILE writes a plan")
+}
+
+// IsMadeWith reports whether the plan was authenticated with the key. What is authenticated is the decoded plan, which is also what
+// apply uses. An empty key has made no plan.
+func (s SavedPlan) IsMadeWith(key []byte) bool {
+	mac, err := s.authenticate(key)
+	return err == nil && len(key) > 0 && hmac.Equal([]byte(mac), []byte(s.MAC))
 }
 
 // OutdatedPlanError means that a saved plan is not applied, because something (such as the hive or a node) has changed since the

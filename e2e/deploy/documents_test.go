@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,6 +31,13 @@ func TestDocuments(t *testing.T) {
 	const small = `deployment.keys.password.text = "secret"; systemd.services.hello = { script = "echo hello"; };`
 	hive(big, small)
 
+	key := filepath.Join(filepath.Dir(s.dir), "home", ".ssh", "id_ed25519")
+	if err := os.Mkdir(filepath.Dir(key), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	shell := s.shell()
 	done := 0
 	for _, file := range []string{"deploying.md", "failures.md"} {
