@@ -19,15 +19,19 @@ import (
 	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // PlanFile is a plan file that may be applied.
 type PlanFile struct {
 	stages.SavedPlan
 	File      string
-	Elsewhere bool   // the hive is not used: it is not here, or the plan is one of nixbench build
+	Elsewhere bool   // the hive of the plan is not here
 	Signer    string // who has signed it; empty: it was made here, or the user trusts it
 }
+
+// NeedsNoHive reports whether the plan is applied without evaluating a hive.
+func (p *PlanFile) NeedsNoHive() bool { return p != nil && (p.Elsewhere || p.OnlyBuilds()) }
 
 // PlanTrust says which plans without their hive are applied.
 type PlanTrust struct {
@@ -38,7 +42,7 @@ type PlanTrust struct {
 // signatureNamespace is what a signature of a plan is for, so that a signature of another kind of file is not accepted.
 const signatureNamespace = "nixbench-plan"
 
-// ReadPlan reads a plan file. If the state of the request's hive has made it, it is applied with the hive. Otherwise it must be signed by
+// ReadPlan reads a plan file. If the state of the request's hive has made it, it is applied with this state. Otherwise it must be signed by
 // someone whose plans the user accepts: whoever makes a plan chooses what is deployed. The hive that the plan names is never used unless
 // it is that of the request, because a hive can run programs.
 func (r Request) ReadPlan(ctx context.Context, file string, trust PlanTrust) (*PlanFile, error) {
@@ -54,26 +58,28 @@ func (r Request) ReadPlan(ctx context.Context, file string, trust PlanTrust) (*P
 	if p.SavedPlan, err = stages.ReadPlan(file, data); err != nil {
 		return nil, err
 	}
-	isMadeHere, err := r.hasMade(p.SavedPlan)
-	p.Elsewhere = !isMadeHere || p.OnlyBuilds()
-	if err != nil || isMadeHere {
+	notMade, err := r.findMaker(p.SavedPlan)
+	if err != nil || notMade == "" {
 		return p, err
 	}
+	p.Elsewhere = true
 	if !revisionRE.MatchString(p.Revision) {
 		p.Revision = ""
 	}
-	notHere := fmt.Sprintf("the state of cluster %q here has not written it, or it was changed", p.Cluster)
 	switch signature := file + ".sig"; {
 	case r.File != "" || r.Flake != "":
-		return nil, stages.NewPlanError(file, "%s; without -f and --flake it can be applied if it is signed", notHere)
+		return nil, stages.NewPlanError(file, "%s; without -f and --flake it can be applied if it is signed", notMade)
 	case trust.Unsigned:
 	case !durable.Exists(signature):
-		return nil, failure.WithHint(failure.NewUsage("plan %s: %s, and there is no signature %s", file, notHere, signature),
-			fmt.Sprintf("ssh-keygen -Y sign -n %s -f KEY %s signs it; -f names its hive; --unsigned applies it without a signature", signatureNamespace, shellescape.Quote(file)))
+		return nil, failure.WithHint(failure.NewUsage("plan %s: %s, and there is no signature %s", file, notMade, signature),
+			fmt.Sprintf("-f HIVE names the hive; ssh-keygen -Y sign -n %s -f KEY %s signs the plan; --unsigned applies it without a signature", signatureNamespace, shellescape.Quote(file)))
 	case !durable.Exists(trust.Signers):
-		return nil, failure.WithHint(failure.NewUsage("plan %s: there is no file %s with the keys that may sign plans", file, trust.Signers),
-			"a line of the file: NAME ssh-ed25519 KEY; see ssh-keygen(1), ALLOWED SIGNERS")
+		return nil, failure.WithHint(failure.NewUsage("plan %s: there is no file %q with the keys that may sign plans", file, trust.Signers),
+			"--allowed-signers names the file; each line: NAME ssh-ed25519 KEY, see ssh-keygen(1), ALLOWED SIGNERS")
 	default:
+		if err := nixeval.CheckTrust(trust.Signers); err != nil {
+			return nil, err
+		}
 		if p.Signer, err = verifySignature(ctx, data, signature, trust.Signers); err != nil {
 			return nil, failure.WithKind(failure.Usage, fmt.Errorf("plan %s: the signature %s is not valid: %w", file, signature, err))
 		}
@@ -87,25 +93,32 @@ func (r Request) ReadPlan(ctx context.Context, file string, trust PlanTrust) (*P
 // revisionRE matches what ReadGitRevision returns.
 var revisionRE = regexp.MustCompile(`^[0-9a-f]{40,64}(?:-dirty)?$`)
 
-// hasMade reports whether the state of the request's hive has made a plan.
-func (r Request) hasMade(saved stages.SavedPlan) (bool, error) {
+// findMaker returns why the plan was not made by the state of the request's hive, or an empty string if it was.
+func (r Request) findMaker(saved stages.SavedPlan) (notMade string, err error) {
 	here, err := r.locate()
 	isNamed := r.File != "" || r.Flake != ""
 	switch {
 	case isNamed && err != nil:
-		return false, err
-	case !isNamed && (err != nil || here.String() != saved.Hive), saved.Cluster != filepath.Base(saved.Cluster):
-		return false, nil
+		return "", err
+	case !isNamed && (err != nil || here.String() != saved.Hive):
+		return fmt.Sprintf("its hive is %q, which is not the one here", saved.Hive), nil
+	}
+	notMade = fmt.Sprintf("the state of cluster %q here has not written it, or it was changed", saved.Cluster)
+	if saved.Cluster != filepath.Base(saved.Cluster) || strings.HasPrefix(saved.Cluster, ".") { // no name of a cluster
+		return notMade, nil
 	}
 	dir, err := state.Locate(here, saved.Cluster)
 	if err == nil {
 		err = dir.Verify()
 	}
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	key, err := keys.PlanKey(dir)
-	return saved.IsMadeWith(key), err
+	if err == nil && saved.IsMadeWith(key) {
+		notMade = ""
+	}
+	return notMade, err
 }
 
 // verifySignature returns the name of the signer in the file signers who has signed data.
@@ -114,13 +127,13 @@ func verifySignature(ctx context.Context, data []byte, signature, signers string
 	defer cancel()
 	run := func(args ...string) (string, error) {
 		cmd := exec.CommandContext(ctx, "ssh-keygen", append(args, "-s", signature, "-f", signers)...)
-		cmd.Stdin = bytes.NewReader(data)
-		out, err := cmd.CombinedOutput()
-		text := strings.TrimSpace(string(out))
-		if err != nil && text != "" {
+		var stderr bytes.Buffer
+		cmd.Stdin, cmd.Stderr = bytes.NewReader(data), &stderr
+		out, err := cmd.Output()
+		if text := strings.TrimSpace(stderr.String() + string(out)); err != nil && text != "" {
 			err = fmt.Errorf("ssh-keygen: %s", text)
 		}
-		return text, err
+		return string(out), err
 	}
 	found, err := run("-Y", "find-principals")
 	if err != nil {

@@ -75,8 +75,10 @@ func (r Request) locate() (nixeval.Source, error) {
 // Evaluator returns an evaluator of the hive without the facts of its state folder.
 func (r Request) Evaluator() (*nixeval.Evaluator, error) {
 	var err error
-	if r.Plan != nil && r.Plan.Elsewhere {
+	if r.Plan.NeedsNoHive() {
 		r.Eval.Evaluated, r.Eval.NixOptions = r.Plan.Evaluated, append(r.Plan.NixOptions(), r.Eval.NixOptions...)
+	}
+	if r.Plan != nil && r.Plan.Elsewhere {
 		r.Eval.Source.File, err = filepath.Abs(r.Plan.File)
 		r.Eval.Source.Dir = filepath.Dir(r.Eval.Source.File)
 	} else {

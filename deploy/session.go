@@ -239,7 +239,7 @@ func keepRoots(ctx context.Context, e *nixeval.Evaluator, dir state.Dir, built m
 
 // revision returns the git revision of the hive, or an empty string.
 func (s *Session) revision(ctx context.Context) string {
-	if p := s.request.Plan; p != nil && p.Elsewhere {
+	if p := s.request.Plan; p.NeedsNoHive() {
 		return p.Revision
 	}
 	return ReadGitRevision(ctx, s.Eval.Source.Dir)

@@ -47,7 +47,7 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 	err := s.withRecord(ctx, func(d *stages.Deployer) (err error) {
 		defer s.noteAway()
 		before, file := d.Store.State(), s.request.Plan
-		if err := checkElsewhere(file, before); err != nil {
+		if err := checkNoCluster(file, before); err != nil {
 			return err
 		}
 		if hasNothingToDo(s, before, o.Options) {
@@ -108,6 +108,11 @@ func (s *Session) ApplyLocal(ctx context.Context, escalation []string, o stages.
 //
 // If file is set, Build also writes a plan to this file, which another computer can apply.
 func (s *Session) Build(ctx context.Context, keepGoing bool, results, file string) ([]stages.Closure, error) {
+	if file != "" {
+		if err := nixeval.CheckPortable(s.Hive, s.Nodes); err != nil {
+			return nil, failure.WithKind(failure.Usage, fmt.Errorf("--out %s: %w", file, err))
+		}
+	}
 	built, buildErr := stages.Build(ctx, s.Eval, s.Hive, s.Nodes, keepGoing)
 	closures, links := map[string]nixeval.Closure{}, map[string]string{}
 	for _, c := range built {
@@ -126,6 +131,9 @@ func (s *Session) Build(ctx context.Context, keepGoing bool, results, file strin
 			return built, failure.WithKind(failure.Usage, fmt.Errorf("--out %s: %w", file, err))
 		}
 		err = s.writePlan(saved, file)
+		if slices.ContainsFunc(s.Nodes, func(n nixeval.Node) bool { return len(s.Hive.Unit(n.Unit).Deployment.SSHOptions) > 0 }) {
+			event.Sink(s.Send).Note("deployment.sshOptions are not in the plan; the SSH configuration of the computer that applies it counts")
+		}
 	}
 	return built, err
 }
@@ -146,7 +154,14 @@ func (s *Session) Plan(ctx context.Context, o stages.Options, file string, argum
 	}
 	saved := newSavedPlan(ctx, s, planned)
 	saved.Arguments = arguments
-	_ = saved.AddSystems(s.Hive, s.Nodes, made.Closures(), s.Eval.NixOptions) // the error is in the file
+	for _, n := range s.Nodes {
+		if s.Hive.Unit(n.Unit).Deployment.BuildOnTarget {
+			saved.OnlyHere = n.Name + ": its system is built on the node; nixbench build --out builds it"
+		}
+	}
+	if saved.OnlyHere == "" {
+		_ = saved.AddSystems(s.Hive, s.Nodes, made.Closures(), s.Eval.NixOptions) // the error is in the file
+	}
 	return made, s.writePlan(saved, file)
 }
 
@@ -163,18 +178,15 @@ func (s *Session) writePlan(saved stages.SavedPlan, file string) error {
 	return err
 }
 
-// checkElsewhere returns an error if a plan without its hive would be applied with the state of a cluster. The plan contains only some
+// checkNoCluster returns an error if a plan that needs no hive would be applied with the state of a cluster. Such a plan contains only some
 // nodes of the hive, so the others would count as removed.
-func checkElsewhere(p *PlanFile, recorded *state.State) error {
-	if p == nil || !p.Elsewhere {
-		return nil
-	}
+func checkNoCluster(p *PlanFile, recorded *state.State) error {
 	isCluster := len(recorded.Machines) > 0
 	for _, n := range recorded.Nodes {
 		isCluster = isCluster || n.Engine != ""
 	}
-	if isCluster {
-		return failure.NewUsage("plan %s: the state folder beside it is that of a cluster; move the plan to another folder, or make it here", p.File)
+	if isCluster && p.NeedsNoHive() {
+		return failure.NewUsage("plan %s: the state folder here is that of a cluster, for which only nixbench plan --out, where the hive is, makes plans", p.File)
 	}
 	return nil
 }

@@ -30,8 +30,12 @@ func selectNodes(s *Session, on selection.Selector) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.System != "" && len(s.Nodes) != 1 {
+	switch {
+	case r.System == "":
+	case len(s.Nodes) != 1:
 		return failure.NewUsage("a system is deployed to one node, and %d nodes are selected", len(s.Nodes))
+	case s.Nodes[0].Unit != s.Nodes[0].Name:
+		return failure.NewUsage("the nodes of role %s share one system, so %s cannot have another; set roles.%[1]s.perNode = true", s.Nodes[0].Role, s.Nodes[0].Name)
 	}
 	if r.AllNodesOnly && len(r.On) == 0 && !s.Hive.Meta.AllowApplyAll {
 		return failure.WithHint(failure.NewUsage("meta.allowApplyAll is false in %s, so --on must select the nodes", s.Eval.Source), "for all of them: --on '*'")

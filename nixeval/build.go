@@ -21,8 +21,9 @@ func (e *Evaluator) Build(ctx context.Context, closures map[string]Closure, buil
 // realise builds the closures of units with one Nix process, whose events go to send. It returns what [Evaluator.Build] returns.
 func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, builders string, send event.Sink) ([]string, error) {
 	units := SortedNames(closures)
+	isGiven := func(u string) bool { return e.Evaluated != nil && e.Evaluated.Systems[u] == closures[u] } // its derivation may be on another computer
 	drvs := distinctValues(units, func(u string) string {
-		if e.Evaluated != nil { // the derivation is on another computer, so Nix can only fetch the system
+		if isGiven(u) {
 			return closures[u].Out
 		}
 		return closures[u].Drv
@@ -50,24 +51,22 @@ func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, bu
 		return nil, err
 	}
 	be := &BuildError{Failures: BuildFailures(log)}
-	for _, path := range missing {
-		if e.Evaluated != nil {
-			be.Failures = append(be.Failures, newHiveError("%s is neither in the local store nor in a substituter; copy it here (nix copy), or add --nix-option extra-substituters URL", path))
-		}
-	}
-	if len(be.Failures) == 0 {
-		be.Failures = []*NixError{ne}
-	}
 	var built []string
 	for _, u := range units {
 		if slices.Contains(missing, closures[u].Out) {
 			be.Units = append(be.Units, u)
+			if isGiven(u) {
+				be.Failures = append(be.Failures, newHiveError("%s is neither in the local store nor in a substituter; copy it here (nix copy), or add --nix-option extra-substituters URL", closures[u].Out))
+			}
 		} else {
 			built = append(built, u)
 		}
 	}
 	if len(be.Units) == 0 {
 		return nil, failure // all closures exist, but Nix failed
+	}
+	if len(be.Failures) == 0 {
+		be.Failures = []*NixError{ne}
 	}
 	return built, be
 }

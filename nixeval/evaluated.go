@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 )
 
 // Evaluated is what evaluations of a hive have returned. An [Evaluator] with it evaluates nothing.
@@ -12,8 +13,8 @@ type Evaluated struct {
 	Systems map[string]Closure `json:"systems"` // by unit; the local store may lack them
 }
 
-// NewEvaluated returns what another computer needs to deploy nodes without the hive. systems contains the systems of their units.
-// With noKeys, the result contains no keys. It fails if a node can be deployed only with the hive, see [Evaluated.Check].
+// NewEvaluated returns what another computer needs to deploy nodes without the hive. systems contains the systems of their units. With
+// noKeys, the result contains no keys. It fails if a node can be deployed only with the hive, see [Evaluated.Check].
 func NewEvaluated(h *Hive, nodes []Node, systems map[string]Closure, noKeys bool) (*Evaluated, error) {
 	out := &Evaluated{&surveyResult{Meta: Meta{Name: h.ClusterName(), AllowApplyAll: true}, Deployments: map[string]Deployment{}}, map[string]Closure{}}
 	for _, n := range nodes {
@@ -21,7 +22,7 @@ func NewEvaluated(h *Hive, nodes []Node, systems map[string]Closure, noKeys bool
 			return nil, fmt.Errorf("%s: nixbench boots its machine, and the keys of the machine are in the state folder of the hive", n.Name)
 		}
 		d := h.Unit(n.Unit).Deployment
-		d.Modules, d.BuildOnTarget = nil, false
+		d.Modules, d.SSHOptions, d.BuildOnTarget = nil, nil, false
 		if noKeys {
 			d.Keys = nil
 		}
@@ -30,8 +31,21 @@ func NewEvaluated(h *Hive, nodes []Node, systems map[string]Closure, noKeys bool
 	return out, out.Check()
 }
 
+// CheckPortable returns an error if one of the nodes can be deployed only with the hive.
+func CheckPortable(h *Hive, nodes []Node) error {
+	systems := map[string]Closure{}
+	for _, n := range nodes {
+		systems[n.Unit] = Closure{Drv: emptyPath, Out: emptyPath}
+	}
+	_, err := NewEvaluated(h, nodes, systems, false)
+	return err
+}
+
+// emptyPath is a valid store path that does not exist.
+const emptyPath = "/nix/store/00000000000000000000000000000000-system"
+
 // Check returns an error unless everything is there to deploy the nodes without the hive. It may come from somebody else, who must
-// not choose programs that run on this computer; the options of SSH are checked when they are used.
+// not choose programs that run on this computer. Options of SSH could do so, or write files. So could a derivation, which Nix would build.
 func (e *Evaluated) Check() error {
 	if e.Survey == nil || len(e.Survey.Named) == 0 || len(e.Survey.Roles) > 0 || e.Survey.Cluster != nil || e.Survey.Meta.MachinesFile != nil {
 		return errors.New("it must contain named nodes, and nothing else of a hive")
@@ -44,8 +58,8 @@ func (e *Evaluated) Check() error {
 		err := u.Deployment.checkPortable()
 		if broken := hive.Broken[u.Name]; broken != nil {
 			err = broken
-		} else if s := e.Systems[u.Name]; checkStorePaths(s.Drv, s.Out) != nil {
-			err = fmt.Errorf("its system %q is not a store path", s.Out)
+		} else if s := e.Systems[u.Name]; checkStorePaths(s.Drv) != nil || !IsSystem(s.Out) {
+			err = fmt.Errorf("its system %q is not the path of a built system in the store", s.Out)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", u.Name, err)
@@ -54,11 +68,17 @@ func (e *Evaluated) Check() error {
 	return nil
 }
 
+// IsSystem reports whether path may be a system in the store, and not a derivation, which Nix would build.
+func IsSystem(path string) bool { return IsStorePath(path) && !strings.HasSuffix(path, ".drv") }
+
 // checkPortable returns an error if the options are not enough to deploy a node: if they name secrets of a cluster or of the hive, or
 // programs that run on the computer that deploys.
 func (d Deployment) checkPortable() error {
-	if d.Engine != nil || d.Client != nil {
+	switch {
+	case d.Engine != nil || d.Client != nil:
 		return errors.New("it belongs to a cluster, whose secrets are in the state folder of the hive")
+	case len(d.SSHOptions) > 0:
+		return errors.New("deployment.sshOptions: a plan must not choose the options of SSH")
 	}
 	for _, name := range SortedNames(d.Keys) {
 		why := ""
@@ -71,7 +91,7 @@ func (d Deployment) checkPortable() error {
 			why = "a plan must not choose a program that runs on another computer"
 		}
 		if why != "" {
-			return fmt.Errorf("deployment.keys.%s: %s; use keyFile, or --no-keys", displayName(name), why)
+			return fmt.Errorf("deployment.keys.%s: %s; use keyFile, or nixbench plan --no-keys", displayName(name), why)
 		}
 	}
 	for _, name := range SortedNames(d.HealthChecks) {

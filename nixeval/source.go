@@ -64,7 +64,10 @@ func FindSource(dir string) (Source, error) {
 	for d := dir; ; d = filepath.Dir(d) {
 		if s, ok, err := findSourceIn(d); ok || err != nil {
 			if err == nil {
-				err = checkTrust(cmp.Or(s.File, filepath.Join(d, "flake.nix")))
+				file := cmp.Or(s.File, filepath.Join(d, "flake.nix"))
+				if err = CheckTrust(file); err != nil {
+					err = failure.WithHint(err, "if you trust it, name it: -f "+file)
+				}
 			}
 			return s, err
 		}

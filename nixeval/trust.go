@@ -12,11 +12,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// checkTrust checks a hive that nixbench has found by itself: it returns a usage error if another user could have written the
-// hive, because a hive chooses programs that run here. The file, its folder and all folders above must belong to the user, to
+// CheckTrust returns a usage error if another user could have written a file that decides what runs: a hive that nixbench has found by
+// itself, because a hive chooses programs that run here, or the list of the signers of plans. The file, its folder and all folders above must belong to the user, to
 // root, or to the user who has called sudo. Others must not be able to write to them. A folder with the sticky bit is allowed,
 // because others cannot replace such files in it.
-func checkTrust(file string) error {
+func CheckTrust(file string) error {
 	real, err := filepath.EvalSymlinks(file)
 	if err != nil {
 		return err
@@ -35,7 +35,7 @@ func checkTrust(file string) error {
 				err = checkWriters(info, trusted)
 			}
 			if err != nil {
-				return failure.WithHint(failure.NewUsage("%s is not used: %s: %v", file, path, err), "if you trust it, name it: -f "+file)
+				return failure.NewUsage("%s is not used: %s: %v", file, path, err)
 			}
 			if path == filepath.Dir(path) {
 				break

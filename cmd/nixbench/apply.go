@@ -105,6 +105,9 @@ func applyCommand(a *app) *cobra.Command {
 		if len(args) == 1 && isPlanFile(args[0]) {
 			return runApplyPlan(a, args[0], flags, cmd.Flags())
 		}
+		if flags.trust.Unsigned || cmd.Flags().Changed("allowed-signers") {
+			return failure.NewUsage("--unsigned and --allowed-signers are for plans: nixbench apply FILE")
+		}
 		if len(args) == 1 && strings.Contains(args[0], "=") {
 			return runApplySystem(a, args[0], flags)
 		}
@@ -115,8 +118,11 @@ func applyCommand(a *app) *cobra.Command {
 		return runApply(a, goal, flags, nil)
 	})
 	flags.addTo(cmd)
-	signers, _ := os.UserConfigDir()
-	cmd.Flags().StringVar(&flags.trust.Signers, "allowed-signers", filepath.Join(signers, "nixbench", "allowed_signers"), "`FILE` with the keys that may sign plans, see ssh-keygen(1)")
+	signers := "" // without a home, --allowed-signers must name the file
+	if config, err := os.UserConfigDir(); err == nil {
+		signers = filepath.Join(config, "nixbench", "allowed_signers")
+	}
+	cmd.Flags().StringVar(&flags.trust.Signers, "allowed-signers", signers, "`FILE` with the keys that may sign plans, see ssh-keygen(1)")
 	cmd.Flags().Lookup("allowed-signers").DefValue = "~/.config/nixbench/allowed_signers"
 	cmd.Flags().BoolVar(&flags.trust.Unsigned, "unsigned", false, "apply a plan without its hive also if nobody has signed it")
 	return cmd
@@ -276,10 +282,10 @@ func runApplySystem(a *app, arg string, flags applyFlags) error {
 		return failure.NewUsage("apply %s selects the node and its system; --on and --specialisation exclude it", arg)
 	}
 	system := path
-	if !nixeval.IsStorePath(path) {
+	if !nixeval.IsSystem(path) {
 		system, _ = filepath.EvalSymlinks(path) // such as the link result of nix build
 	}
-	if !nixeval.IsStorePath(system) {
+	if !nixeval.IsSystem(system) {
 		return failure.NewUsage("apply %s: %q is neither the path of a system in the store nor a link to one", arg, path)
 	}
 	flags.system, flags.on, flags.noBuildThere = system, []string{name}, true
@@ -318,7 +324,7 @@ func runApplyPlan(a *app, file string, flags applyFlags, set *pflag.FlagSet) err
 		flags.noDrain, flags.drainDelete = args.NoDrain, args.DrainAllowed
 		flags.skipUnreachable = flags.skipUnreachable || args.SkipUnreachable
 	}
-	if saved.Elsewhere {
+	if saved.NeedsNoHive() {
 		a.sets, flags.noBuildThere = nil, true
 		if len(flags.on) == 0 || !saved.OnlyBuilds() {
 			flags.on = saved.NodeNames()

@@ -85,13 +85,14 @@ func (s *SavedPlan) AddSystems(hive *nixeval.Hive, nodes []nixeval.Node, systems
 	return err
 }
 
-// substituterRE matches the URLs of substituters for which Nix runs no program, such as ssh, and which contain no password or token.
-var substituterRE = regexp.MustCompile(`^(?:https?|file)://[^\s?@#]+$`)
+// substituterRE matches the URLs of substituters for which Nix neither runs a program, such as ssh, nor writes files, and which contain no
+// password or token: printable ASCII without ? @ #.
+var substituterRE = regexp.MustCompile(`^https?://[!"$->A-~]+$`)
 
 func (s SavedPlan) checkSubstituters() error {
 	for _, url := range s.Substituters {
 		if !substituterRE.MatchString(url) {
-			return errors.New("a substituter in a plan must be a URL that begins with http://, https:// or file://, and has neither a user nor parameters")
+			return errors.New("a substituter in a plan must be a URL that begins with http:// or https:// and has neither a user nor parameters")
 		}
 	}
 	return nil

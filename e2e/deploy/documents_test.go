@@ -38,6 +38,7 @@ func TestDocuments(t *testing.T) {
 	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	s.env = append(s.env, "SSH_CONFIG_FILE="+s.l.SSHConfig()) // a plan does not contain deployment.sshOptions
 	shell := s.shell()
 	done := 0
 	for _, file := range []string{"deploying.md", "failures.md"} {

@@ -22,7 +22,7 @@ func TestPlanElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	other.env = append(other.env, "PATH="+bin+":"+os.Getenv("PATH"))
+	other.env = append(other.env, "PATH="+bin+":"+os.Getenv("PATH"), "SSH_CONFIG_FILE="+s.l.SSHConfig())
 	for name, text := range map[string]string{
 		filepath.Join(bin, "nix"):          "#!/bin/sh\ncase \" $* \" in *' eval '*) echo 'this nix evaluates nothing' >&2; exit 1;; esac\nexec " + realNix + " \"$@\"\n",
 		filepath.Join(other.dir, "secret"): "from a file",
@@ -64,13 +64,13 @@ func TestPlanElsewhere(t *testing.T) {
 	}
 
 	hive("one")
-	s.says(s.run(0, "build", "--out", "one.plan"), "note: the plan is in one.plan")
+	s.says(s.run(0, "build", "--out", "one.plan"), "note: the plan is in one.plan", "note: deployment.sshOptions are not in the plan")
 	bring("one.plan", "alice")
 	before := s.countLogins("m1")
-	s.says(other.run(2, "apply", "one.plan"), "error: plan one.plan: there is no file ", "allowed_signers with the keys that may sign plans\n")
+	s.says(other.run(2, "apply", "one.plan"), "error: plan one.plan: there is no file ", "allowed_signers\" with the keys that may sign plans\n")
 	public, err := os.ReadFile(filepath.Join(keys, "alice.pub"))
 	if err == nil {
-		err = os.WriteFile(filepath.Join(other.dir, "signers"), append([]byte("alice@example.org namespaces=\"nixbench-plan\" "), public...), 0o600)
+		err = os.WriteFile(filepath.Join(other.dir, "signers"), append([]byte("a line that is no signer\nalice@example.org namespaces=\"nixbench-plan\" "), public...), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestPlanElsewhere(t *testing.T) {
 	bring("one.plan", "mallory")
 	s.says(apply(2, "one.plan"), "error: plan one.plan: the signature one.plan.sig is not valid: no key in signers has made it")
 	bring("one.plan", "")
-	s.says(apply(2, "one.plan"), `error: plan one.plan: the state of cluster "hive" here has not written it, or it was changed, and there is no signature one.plan.sig`, "hint: ssh-keygen -Y sign -n nixbench-plan -f KEY one.plan signs it; -f names its hive; --unsigned ")
+	s.says(apply(2, "one.plan"), `error: plan one.plan: its hive is "`+s.dir+`/hive.nix", which is not the one here, and there is no signature one.plan.sig`, "ssh-keygen -Y sign -n nixbench-plan -f KEY one.plan signs the plan; --unsigned ")
 	bring("one.plan", "alice")
 	data, err := os.ReadFile(filepath.Join(other.dir, "one.plan"))
 	if err == nil {

@@ -18,7 +18,7 @@ import (
 var programKeywords = []string{"proxycommand", "localcommand", "knownhostscommand", "pkcs11provider", "smartcarddevice", "securitykeyprovider", "xauthlocation", "include"}
 
 // flagsWithValue are the flags of ssh(1) that have a value. The value is the rest of the word with the flag, or the next word.
-const flagsWithValue = "BDEFIJLOPQRSWbceilmopw"
+const flagsWithValue = "BDEFIJLOPQRSWbceilmopw" // -P only since OpenSSH 9.4
 
 var keywordRE = regexp.MustCompile(`(?s)^[\s="]*([A-Za-z0-9]+)"?[\s=]*(.*)`)
 
@@ -32,15 +32,17 @@ func CheckPrograms(options []string) error {
 		}
 		flag, value := options[i][at], options[i][at+1:]
 		if value == "" && i+1 < len(options) {
-			i++
-			value = options[i]
+			value = options[i+1]
+			if !strings.HasPrefix(value, "-") { // a value like a flag is checked as a flag, too
+				i++
+			}
 		}
 		switch flag {
 		case 'o':
 			if keyword := findProgram(value); keyword != "" {
 				return fmt.Errorf("%s runs a program on this computer", keyword)
 			}
-		case 'I', 'E': // -I loads a library, and -E writes a file
+		case 'I', 'E', 'P': // -I loads a library, -E writes a file, and old versions of ssh read the value of -P as other flags
 			return fmt.Errorf("-%c %s can run a program on this computer", flag, value)
 		case 'F':
 			if err := checkConfigFile(value); err != nil {
