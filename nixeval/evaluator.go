@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -57,6 +58,7 @@ const Unlimited = math.MaxInt
 type Evaluator struct {
 	Options
 
+	heap   int64         // number of bytes that Nix allocates before it collects garbage; 0: its own default
 	output *atomic.Int32 // index of the attribute in flakeAttrs that is evaluated, if the user has selected no output
 	locked *lockedFlake
 }
@@ -148,11 +150,18 @@ func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function st
 // that is not known to be missing.
 func (e *Evaluator) outputAttr() string { return cmp.Or(e.Source.Attr, flakeAttrs[e.output.Load()]) }
 
+// heapVariable is the environment variable of Nix for the number of bytes that it allocates before it collects garbage.
+const heapVariable = "GC_INITIAL_HEAP_SIZE"
+
 // nixEval runs `nix eval --json` once and returns its output.
 func (e *Evaluator) nixEval(ctx context.Context, phase event.Phase, target ...string) ([]byte, error) {
 	argv := append([]string{"nix", "eval", "--json", "--log-format", "internal-json"}, e.nixFlags()...)
 	argv = append(argv, target...)
-	return runNix(ctx, e.Run, &nixlog.Log{Send: e.Send, Phase: phase}, Command{Argv: argv, Disposable: true})
+	c := Command{Argv: argv, Disposable: true}
+	if e.heap > 0 && os.Getenv(heapVariable) == "" {
+		c.Env = []string{fmt.Sprintf("%s=%d", heapVariable, e.heap)}
+	}
+	return runNix(ctx, e.Run, &nixlog.Log{Send: e.Send, Phase: phase}, c)
 }
 
 // runNix runs a program of Nix and returns its stdout. If the program fails, it returns no stdout, because old versions of Nix may

@@ -55,10 +55,12 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string, each func(m
 		each(maps.Clone(closures))
 	}
 	plan := workload.Systems.Plan(len(rest), e.Workers, e.ChunkSize)
+	evaluator := *e
+	evaluator.heap = workload.Systems.Heap(plan)
 	failed, err := e.isolateFailures(ctx, event.Evaluate, rest, plan, func(ctx context.Context, chunk []string) error {
 		processes.Add(1)
 		var part map[string]Closure
-		if err := e.eval(ctx, event.Evaluate, "h: h.instantiate "+EncodeJSON(chunk), &part); err != nil {
+		if err := evaluator.eval(ctx, event.Evaluate, "h: h.instantiate "+EncodeJSON(chunk), &part); err != nil {
 			return err
 		}
 		if err := checkClosures(part); err != nil {

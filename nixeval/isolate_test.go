@@ -136,8 +136,8 @@ func TestFailingUnitsAreIsolated(t *testing.T) {
 	if len(closures) != 17 {
 		t.Errorf("%d closures, want the 17 others", len(closures))
 	}
-	if f.evaluations["n05"] != 1 {
-		t.Errorf("n05 shares no chunk with a culprit and was evaluated %d times", f.evaluations["n05"])
+	if f.evaluations["n06"] != 1 {
+		t.Errorf("n06 shares no chunk with a culprit and was evaluated %d times", f.evaluations["n06"])
 	}
 }
 

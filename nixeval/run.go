@@ -17,6 +17,7 @@ import (
 // Command is a program that runs without a terminal.
 type Command struct {
 	Argv   []string
+	Env    []string          // added to the environment of nixbench
 	Stderr func(line string) // called for each line of stderr, in order
 	// Disposable means that the program is killed soon after SIGTERM if it does not end. It is set for evaluations: an evaluation
 	// in an endless loop reacts only to SIGKILL.
@@ -43,7 +44,7 @@ var ErrNoNix = errors.New("nix is not installed, or not on PATH")
 // the program (child.SetDeathSignal).
 func newProcess(ctx context.Context, c Command) (*exec.Cmd, *lines.Writer) {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
-	cmd.Env = append(os.Environ(), "PAGER=cat", "NIX_PAGER=cat") // some Nix commands start a pager even without a terminal
+	cmd.Env = append(append(os.Environ(), c.Env...), "PAGER=cat", "NIX_PAGER=cat") // some Nix commands start a pager even without a terminal
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
 	cmd.WaitDelay = exitGrace

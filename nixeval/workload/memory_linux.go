@@ -12,6 +12,12 @@ import (
 // availableMemory returns the number of bytes that evaluations may use.
 func availableMemory() int64 { return freeMemory(os.DirFS("/")) }
 
+// reservesMemory reports whether the kernel reserves memory when a program allocates it, and not when the program uses it.
+func reservesMemory() bool {
+	mode, ok := readNumber(os.DirFS("/"), "proc/sys/vm/overcommit_memory", "")
+	return !ok || mode == 2
+}
+
 // cgroupRoot is where a system mounts the cgroups of version 2. Limits of version 1 are not considered: a process that
 // exceeds them is killed, and its units are evaluated again one after the other.
 const cgroupRoot = "sys/fs/cgroup"

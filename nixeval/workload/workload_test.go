@@ -15,22 +15,22 @@ func TestPlanEvaluation(t *testing.T) {
 		want           Plan
 	}{
 		// One unit needs 0.9 GiB, two 1.5, five 3.4; an eighth of the memory is reserved.
-		{cores: 4, memory: 24 * gib, units: 20, want: Plan{4, 5}},
+		{cores: 4, memory: 24 * gib, units: 20, want: Plan{4, 3}},
 		{cores: 16, memory: 12 * gib, units: 20, want: Plan{12, 1}},
 		{cores: 2, memory: 2 * gib, units: 5, want: Plan{2, 1}},
-		{cores: 64, memory: 256 * gib, units: 500, want: Plan{64, 5}},
+		{cores: 64, memory: 256 * gib, units: 500, want: Plan{64, 3}},
 		{cores: 64, memory: 64 * gib, units: 500, want: Plan{64, 1}},
 		{cores: 8, memory: 1 * gib, units: 20, want: Plan{1, 1}},
 		{cores: 8, memory: 100 << 20, units: 20, want: Plan{1, 1}}, // less than one process needs
 		{cores: 8, memory: 0, units: 3, want: Plan{1, 1}},
-		{cores: 1, memory: 24 * gib, units: 20, want: Plan{1, 5}},
+		{cores: 1, memory: 24 * gib, units: 20, want: Plan{1, 3}},
 		{cores: 1, memory: 2 * gib, units: 2, want: Plan{1, 2}},
-		{cores: 4, memory: math.MaxInt64, units: 21, want: Plan{4, 5}},
+		{cores: 4, memory: math.MaxInt64, units: 21, want: Plan{4, 3}},
 		{cores: 4, memory: 24 * gib, units: 2, want: Plan{2, 1}},
 		{cores: 4, memory: 24 * gib, units: 1, want: Plan{1, 1}},
 		{cores: 4, memory: 24 * gib, units: 0, want: Plan{1, 1}},
 		// The user asks for processes: the chunks are what fits.
-		{cores: 4, memory: 24 * gib, units: 20, workers: 1, want: Plan{1, 5}},
+		{cores: 4, memory: 24 * gib, units: 20, workers: 1, want: Plan{1, 3}},
 		{cores: 4, memory: 12 * gib, units: 40, workers: 7, want: Plan{7, 2}},
 		{cores: 4, memory: 4 * gib, units: 40, workers: 7, want: Plan{7, 1}}, // needs more, as asked
 		// The user asks for units per process: the processes are what fits.
@@ -41,6 +41,19 @@ func TestPlanEvaluation(t *testing.T) {
 	} {
 		if got := Systems.planFor(tc.cores, tc.memory, tc.units, tc.workers, tc.chunk); got != tc.want {
 			t.Errorf("%+v: got %+v", tc, got)
+		}
+	}
+}
+
+// Nix collects no garbage if the memory is large enough.
+func TestHeap(t *testing.T) {
+	const gib = 1 << 30
+	needs := Systems.bytesFor(3)
+	for _, tc := range []struct{ memory, want int64 }{
+		{24 * gib, needs + needs/2}, {6 * gib, (6*gib - 6*gib/8) / 2}, {4 * gib, 0}, {0, 0}, {math.MaxInt64, 0},
+	} {
+		if got := Systems.heapFor(Plan{2, 3}, tc.memory); got != tc.want {
+			t.Errorf("%d bytes of memory: got %d, want %d", tc.memory, got, tc.want)
 		}
 	}
 }
