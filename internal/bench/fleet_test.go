@@ -39,7 +39,7 @@ func BenchmarkFleet(b *testing.B) {
 					for _, n := range nodes {
 						before += n.server.Handshakes()
 					}
-					cmd := exec.CommandContext(b.Context(), program, "apply", "--timeout", "check=0", "-p", "0")
+					cmd := exec.CommandContext(b.Context(), program, "apply", "--timeout", "check=0")
 					cmd.Dir, cmd.Env = dir, append(os.Environ(), "NIX_PATH=nixpkgs="+nixpkgs, "NIX_CONFIG="+fixture.NixConfig)
 					f, err := measure(cmd)
 					if err != nil {
