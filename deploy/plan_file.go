@@ -100,6 +100,8 @@ func (r Request) findMaker(saved stages.SavedPlan) (notMade string, err error) {
 	switch {
 	case isNamed && err != nil:
 		return "", err
+	case err != nil && !errors.Is(err, nixeval.ErrNoHive):
+		return fmt.Sprintf("its hive is %q, and %v", saved.Hive, err), nil
 	case !isNamed && (err != nil || here.String() != saved.Hive):
 		return fmt.Sprintf("its hive is %q, which is not the one here", saved.Hive), nil
 	}
@@ -130,7 +132,7 @@ func verifySignature(ctx context.Context, data []byte, signature, signers string
 		var stderr bytes.Buffer
 		cmd.Stdin, cmd.Stderr = bytes.NewReader(data), &stderr
 		out, err := cmd.Output()
-		if text := strings.TrimSpace(stderr.String() + string(out)); err != nil && text != "" {
+		if text := strings.TrimSpace(strings.ReplaceAll(stderr.String()+string(out), "\r", "")); err != nil && text != "" {
 			err = fmt.Errorf("ssh-keygen: %s", text)
 		}
 		return string(out), err

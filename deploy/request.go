@@ -81,6 +81,7 @@ func (r Request) Evaluator() (*nixeval.Evaluator, error) {
 	if r.Plan != nil && r.Plan.Elsewhere {
 		r.Eval.Source.File, err = filepath.Abs(r.Plan.File)
 		r.Eval.Source.Dir = filepath.Dir(r.Eval.Source.File)
+		r.Eval.Source.Copied = true // do not use a state folder beside the plan: whoever has brought the plan may have made it
 	} else {
 		r.Eval.Source, err = r.locate()
 	}

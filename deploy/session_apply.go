@@ -109,7 +109,7 @@ func (s *Session) ApplyLocal(ctx context.Context, escalation []string, o stages.
 // If file is set, Build also writes a plan to this file, which another computer can apply.
 func (s *Session) Build(ctx context.Context, keepGoing bool, results, file string) ([]stages.Closure, error) {
 	if file != "" {
-		if err := nixeval.CheckPortable(s.Hive, s.Nodes); err != nil {
+		if err := stages.CheckPortable(s.Hive, s.Nodes, s.Eval.NixOptions); err != nil {
 			return nil, failure.WithKind(failure.Usage, fmt.Errorf("--out %s: %w", file, err))
 		}
 	}
@@ -247,7 +247,7 @@ func newSavedPlan(ctx context.Context, s *Session, made stages.Plan) stages.Save
 	source := s.Eval.Source
 	out := stages.SavedPlan{
 		Nixbench: s.request.Version, Made: time.Now().UTC(), Cluster: s.Hive.ClusterName(), Hive: source.String(), IsFlake: source.IsFlake(),
-		Revision: ReadGitRevision(ctx, source.Dir), Scheduler: s.Hive.Scheduler(),
+		Revision: s.revision(ctx), Scheduler: s.Hive.Scheduler(),
 		Deployments: map[string]string{}, Nodes: made.Nodes,
 	}
 	for _, n := range s.Nodes {

@@ -2,6 +2,7 @@ package nixeval
 
 import (
 	"cmp"
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -54,6 +55,9 @@ func (s Source) String() string {
 // IsFlake reports whether the hive is a flake output, which Nix evaluates in pure mode.
 func (s Source) IsFlake() bool { return s.Flake != "" }
 
+// ErrNoHive is the error of FindSource if there is no hive.
+var ErrNoHive = errors.New("there is no hive.nix or flake.nix")
+
 // FindSource returns the nearest hive in dir or a folder above it. It returns a usage error if
 // no folder contains a hive, or if other users could have written the hive.
 func FindSource(dir string) (Source, error) {
@@ -75,7 +79,7 @@ func FindSource(dir string) (Source, error) {
 			break
 		}
 	}
-	return Source{}, failure.NewUsage("there is no hive.nix or flake.nix in %s or a folder above it; select one with -f FILE or --flake REF, or write one with nixbench init", dir)
+	return Source{}, failure.NewUsage("%w in %s or a folder above it; select one with -f FILE or --flake REF, or write one with nixbench init", ErrNoHive, dir)
 }
 
 // findSourceIn returns the hive in one folder, and whether the folder has one. If the folder has

@@ -19,7 +19,8 @@ Links in .nixbench/ beside the hive protect the closures from Nix's garbage
 collector until the next build of the same nodes.
 
 --out writes a plan that nixbench apply FILE executes on a computer without the
-hive, which gets the systems from a substituter or by nix copy. No node is asked.`
+hive, which gets the systems from a substituter or by nix copy. No node is
+asked.`
 
 func buildCommand(a *app) *cobra.Command {
 	var on []string
@@ -33,7 +34,7 @@ func buildCommand(a *app) *cobra.Command {
   nixbench build --on 'web-*,@db' --keep-result
   nixbench build --set roles.worker.count=50 --json
   nixbench build --flake .#production --nix-option cores 2
-  nixbench build --out web.plan --nix-option extra-substituters https://cache.example.org`,
+  nixbench build --out web.plan --on @web`,
 	}
 	cmd.RunE = a.withView(func([]string) error {
 		if err := checkPlanFile(a, out, keepGoing); err != nil {

@@ -65,24 +65,33 @@ type PlanArguments struct {
 // planVersion is the version of the format of plan files.
 const planVersion = 1
 
-// AddSystems adds what another computer needs to execute the plan without the hive. options are the options of Nix that the user
-// has set. It returns an error if the plan needs the hive.
-func (s *SavedPlan) AddSystems(hive *nixeval.Hive, nodes []nixeval.Node, systems map[string]nixeval.Closure, options [][2]string) (err error) {
+// CheckPortable returns an error if a computer without the hive cannot deploy the nodes. options are the options of Nix that the user has
+// set.
+func CheckPortable(hive *nixeval.Hive, nodes []nixeval.Node, options [][2]string) error {
+	return errors.Join(nixeval.CheckPortable(hive, nodes), SavedPlan{Substituters: substituters(options)}.checkSubstituters())
+}
+
+// AddSystems adds what another computer needs to execute the plan without the hive. options are as for CheckPortable. If the plan needs the hive, it
+// adds the reason.
+func (s *SavedPlan) AddSystems(hive *nixeval.Hive, nodes []nixeval.Node, systems map[string]nixeval.Closure, options [][2]string) error {
+	evaluated, err := nixeval.NewEvaluated(hive, nodes, systems, s.Arguments.NoKeys)
+	s.Substituters = substituters(options)
+	if err = errors.Join(err, s.checkSubstituters()); err != nil {
+		s.OnlyHere, s.Substituters = err.Error(), nil
+		return err
+	}
+	s.Evaluated = evaluated
+	return nil
+}
+
+// substituters returns the URLs of the substituters in options of Nix.
+func substituters(options [][2]string) (urls []string) {
 	for _, o := range options {
 		if o[0] == "substituters" || o[0] == "extra-substituters" {
-			s.Substituters = append(s.Substituters, strings.Fields(o[1])...)
+			urls = append(urls, strings.Fields(o[1])...)
 		}
 	}
-	evaluated, err := nixeval.NewEvaluated(hive, nodes, systems, s.Arguments.NoKeys)
-	if err == nil {
-		err = s.checkSubstituters()
-	}
-	if err == nil {
-		s.Evaluated = evaluated
-	} else {
-		s.OnlyHere, s.Substituters = err.Error(), nil
-	}
-	return err
+	return urls
 }
 
 // substituterRE matches the URLs of substituters for which Nix neither runs a program, such as ssh, nor writes files, and which contain no

@@ -96,6 +96,13 @@ func TestPlanElsewhere(t *testing.T) {
 		t.Errorf("%d logins of plans that are refused", after-before-1)
 	}
 
+	// What has come with the plan is not used: neither a state folder nor the configuration of git.
+	victim := t.TempDir()
+	out, err := exec.Command("sh", "-ec", `cd "$1"; mkdir -m 700 .nixbench .nixbench/hive; ln -s "$2" .nixbench/hive/gcroots; git init -q; git add signers
+		git config core.fsmonitor 'touch "'"$2"'/git"; false'`, "sh", other.dir, victim).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	bring("one.plan", "alice")
 	s.says(apply(0, "one.plan", "--on", "m1"), "note: alice@example.org has signed the plan one.plan\n", "1 switched")
 	s.checkWhich("m1=one")
@@ -117,6 +124,9 @@ func TestPlanElsewhere(t *testing.T) {
 	s.says(apply(0, "three.plan"), "note: the plan three.plan was applied already")
 	s.says(apply(12, "two.plan", "--unsigned"), "error: plan two.plan of ", "m2: it runs another system now: ")
 	s.checkWhich("m1=one", "m2=three")
+	if got, err := os.ReadDir(victim); err != nil || len(got) > 0 {
+		t.Errorf("a folder that the plan has brought was used: %v, %v", got, err)
+	}
 
 	// One system is deployed without an evaluation of systems.
 	got := s.run(0, "apply", "m2="+s.runOn("m1", "readlink /run/current-system"), "--timeout", "settle=0s")

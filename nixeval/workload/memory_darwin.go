@@ -17,5 +17,5 @@ func availableMemory() int64 {
 	return int64(size / 2)
 }
 
-// reservesMemory reports whether the kernel reserves memory when a program allocates it, and not when the program uses it.
+// reservesMemory reports whether the kernel counts memory when a program allocates it, and not when the program uses it.
 func reservesMemory() bool { return false }

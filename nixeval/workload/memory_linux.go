@@ -7,13 +7,21 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // availableMemory returns the number of bytes that evaluations may use.
 func availableMemory() int64 { return freeMemory(os.DirFS("/")) }
 
-// reservesMemory reports whether the kernel reserves memory when a program allocates it, and not when the program uses it.
+// reservesMemory reports whether the kernel counts memory when a program allocates it, and not when the program uses it.
 func reservesMemory() bool {
+	for _, resource := range []int{unix.RLIMIT_AS, unix.RLIMIT_DATA} {
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(resource, &limit); err != nil || limit.Cur != unix.RLIM_INFINITY {
+			return true
+		}
+	}
 	mode, ok := readNumber(os.DirFS("/"), "proc/sys/vm/overcommit_memory", "")
 	return !ok || mode == 2
 }
