@@ -156,8 +156,7 @@ func (g *guestCluster) checkKubeletVersions(version string, nodes ...string) {
 	}
 }
 
-// checkUpgradeRefused checks that apply and plan refuse a version, and that apply does so before it
-// copies to, drains or activates a node.
+// checkUpgradeRefused checks that apply and plan refuse a version, and that apply does so before it drains or activates a node.
 func (g *guestCluster) checkUpgradeRefused(version string, want ...string) {
 	g.Helper()
 	touched := g.nodeStates(allNodes...)
@@ -174,7 +173,7 @@ func (g *guestCluster) checkUpgradeRefused(version string, want ...string) {
 	}
 	for line := range strings.Lines(out + diag) {
 		var e struct{ Event, Phase, Node string }
-		if json.Unmarshal([]byte(line), &e) == nil && e.Event == "node-start" && slices.Contains([]string{"copy", "drain", "activate"}, e.Phase) {
+		if json.Unmarshal([]byte(line), &e) == nil && e.Event == "node-start" && slices.Contains([]string{"drain", "activate"}, e.Phase) {
 			g.Errorf("to %s: the run began %s of %s", version, e.Phase, e.Node)
 		}
 	}
