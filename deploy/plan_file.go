@@ -58,7 +58,7 @@ func (r Request) ReadPlan(ctx context.Context, file string, trust PlanTrust) (*P
 	if p.SavedPlan, err = stages.ReadPlan(file, data); err != nil {
 		return nil, err
 	}
-	notMade, err := r.findMaker(p.SavedPlan)
+	notMade, err := r.checkMadeHere(p.SavedPlan)
 	if err != nil || notMade == "" {
 		return p, err
 	}
@@ -93,8 +93,8 @@ func (r Request) ReadPlan(ctx context.Context, file string, trust PlanTrust) (*P
 // revisionRE matches what ReadGitRevision returns.
 var revisionRE = regexp.MustCompile(`^[0-9a-f]{40,64}(?:-dirty)?$`)
 
-// findMaker returns why the plan was not made by the state of the request's hive, or an empty string if it was.
-func (r Request) findMaker(saved stages.SavedPlan) (notMade string, err error) {
+// checkMadeHere returns an empty string if the state of the request's hive has made the plan, and otherwise why this is not so.
+func (r Request) checkMadeHere(saved stages.SavedPlan) (notMade string, err error) {
 	here, err := r.locate()
 	isNamed := r.File != "" || r.Flake != ""
 	switch {

@@ -127,11 +127,10 @@ func (s *Session) Build(ctx context.Context, keepGoing bool, results, file strin
 	}
 	if err = errors.Join(buildErr, err); err == nil && file != "" {
 		saved := newSavedPlan(ctx, s, stages.Plan{})
-		if err := saved.AddSystems(s.Hive, s.Nodes, closures, s.Eval.NixOptions); err != nil {
-			return built, failure.WithKind(failure.Usage, fmt.Errorf("--out %s: %w", file, err))
+		if err = saved.AddSystems(s.Hive, s.Nodes, closures, s.Eval.NixOptions); err == nil {
+			err = s.writePlan(saved, file)
 		}
-		err = s.writePlan(saved, file)
-		if slices.ContainsFunc(s.Nodes, func(n nixeval.Node) bool { return len(s.Hive.Unit(n.Unit).Deployment.SSHOptions) > 0 }) {
+		if err == nil && slices.ContainsFunc(s.Nodes, func(n nixeval.Node) bool { return len(s.Hive.Unit(n.Unit).Deployment.SSHOptions) > 0 }) {
 			event.Sink(s.Send).Note("deployment.sshOptions are not in the plan; the SSH configuration of the computer that applies it counts")
 		}
 	}
@@ -186,7 +185,7 @@ func checkNoCluster(p *PlanFile, recorded *state.State) error {
 		isCluster = isCluster || n.Engine != ""
 	}
 	if isCluster && p.NeedsNoHive() {
-		return failure.NewUsage("plan %s: the state folder here is that of a cluster, for which only nixbench plan --out, where the hive is, makes plans", p.File)
+		return failure.NewUsage("plan %s: the state folder here is that of a cluster, and the plan contains only some of its nodes; make it with nixbench plan --out and apply it where the hive is", p.File)
 	}
 	return nil
 }
@@ -246,7 +245,7 @@ func verifyPlan(ctx context.Context, s *Session, o ApplyOptions) (*stages.Plan, 
 func newSavedPlan(ctx context.Context, s *Session, made stages.Plan) stages.SavedPlan {
 	source := s.Eval.Source
 	out := stages.SavedPlan{
-		Nixbench: s.request.Version, Made: time.Now().UTC(), Cluster: s.Hive.ClusterName(), Hive: source.String(), IsFlake: source.IsFlake(),
+		Nixbench: s.request.Version, Made: time.Now().UTC(), Cluster: s.Hive.ClusterName(), Hive: source.String(),
 		Revision: s.revision(ctx), Scheduler: s.Hive.Scheduler(),
 		Deployments: map[string]string{}, Nodes: made.Nodes,
 	}

@@ -31,19 +31,6 @@ func NewEvaluated(h *Hive, nodes []Node, systems map[string]Closure, noKeys bool
 	return out, out.Check()
 }
 
-// CheckPortable returns an error if one of the nodes can be deployed only with the hive.
-func CheckPortable(h *Hive, nodes []Node) error {
-	systems := map[string]Closure{}
-	for _, n := range nodes {
-		systems[n.Unit] = Closure{Drv: emptyPath, Out: emptyPath}
-	}
-	_, err := NewEvaluated(h, nodes, systems, false)
-	return err
-}
-
-// emptyPath is a valid store path that does not exist.
-const emptyPath = "/nix/store/00000000000000000000000000000000-system"
-
 // Check returns an error unless everything is there to deploy the nodes without the hive. It may come from somebody else, who must
 // not choose programs that run on this computer. Options of SSH could do so, or write files. So could a derivation, which Nix would build.
 func (e *Evaluated) Check() error {

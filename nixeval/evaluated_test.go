@@ -12,6 +12,8 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
+const emptyPath = "/nix/store/00000000000000000000000000000000-system"
+
 func TestEvaluatedCheck(t *testing.T) {
 	t.Parallel()
 	for deployment, want := range map[string]string{

@@ -35,10 +35,11 @@ Goals:
   push          build and copy
   upload-keys   only upload deployment.keys (or: keys)
 
-FILE is a plan that nixbench plan --out has written. apply switches the nodes of
-the plan to exactly the systems in it. It refuses the plan with exit code 12,
-and changes nothing, if the hive, a node or a machine has changed since. Where
-the hive is not, FILE needs a signature FILE.sig of ssh-keygen -Y sign.
+FILE is a plan of nixbench plan --out or nixbench build --out. apply switches
+the nodes of the plan to exactly the systems in it. It refuses a plan of
+nixbench plan with exit code 12, and changes nothing, if the hive, a node or a
+machine has changed since. Where the hive is not, FILE needs a signature
+FILE.sig of ssh-keygen -Y sign.
 
 NODE=SYSTEM switches one node to a system in the store, without evaluating it.
 

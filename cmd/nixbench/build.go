@@ -51,8 +51,8 @@ func buildCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// runBuild builds the systems of nodes, prints their store paths, and writes the plan file out unless its name is empty. set sets the fields of the request that are not the
-// same in the commands that build (build, and apply with the goal build).
+// runBuild builds the systems of nodes, prints their store paths, and writes the plan file out unless its name is empty. set sets the
+// fields of the request that are not the same in the commands that build (build, and apply with the goal build).
 func runBuild(a *app, f fleetFlags, set func(*deploy.Request), keepGoing, keepResult bool, out string) error {
 	s, err := a.open(f, func(r *deploy.Request) {
 		set(r)

@@ -29,7 +29,6 @@ type SavedPlan struct {
 	Made      time.Time `json:"made"`
 	Cluster   string    `json:"cluster"`
 	Hive      string    `json:"hive"`               // file or flake reference
-	IsFlake   bool      `json:"isFlake"`            // Hive is a flake reference
 	Revision  string    `json:"revision,omitempty"` // git revision of the hive
 	Scheduler string    `json:"scheduler,omitempty"`
 
@@ -65,33 +64,32 @@ type PlanArguments struct {
 // planVersion is the version of the format of plan files.
 const planVersion = 1
 
-// CheckPortable returns an error if a computer without the hive cannot deploy the nodes. options are the options of Nix that the user has
-// set.
+// CheckPortable returns an error if a computer without the hive cannot deploy the nodes. options are the options of Nix that the user
+// has set.
 func CheckPortable(hive *nixeval.Hive, nodes []nixeval.Node, options [][2]string) error {
-	return errors.Join(nixeval.CheckPortable(hive, nodes), SavedPlan{Substituters: substituters(options)}.checkSubstituters())
+	const anySystem = "/nix/store/00000000000000000000000000000000-system" // the systems are not built yet
+	systems := map[string]nixeval.Closure{}
+	for _, n := range nodes {
+		systems[n.Unit] = nixeval.Closure{Drv: anySystem, Out: anySystem}
+	}
+	return (&SavedPlan{}).AddSystems(hive, nodes, systems, options)
 }
 
-// AddSystems adds what another computer needs to execute the plan without the hive. options are as for CheckPortable. If the plan needs the hive, it
-// adds the reason.
+// AddSystems adds what another computer needs to execute the plan without the hive, or the reason why the plan needs the hive, which
+// it also returns. options are the options of Nix that the user has set.
 func (s *SavedPlan) AddSystems(hive *nixeval.Hive, nodes []nixeval.Node, systems map[string]nixeval.Closure, options [][2]string) error {
+	for _, o := range options {
+		if o[0] == "substituters" || o[0] == "extra-substituters" {
+			s.Substituters = append(s.Substituters, strings.Fields(o[1])...)
+		}
+	}
 	evaluated, err := nixeval.NewEvaluated(hive, nodes, systems, s.Arguments.NoKeys)
-	s.Substituters = substituters(options)
 	if err = errors.Join(err, s.checkSubstituters()); err != nil {
 		s.OnlyHere, s.Substituters = err.Error(), nil
 		return err
 	}
 	s.Evaluated = evaluated
 	return nil
-}
-
-// substituters returns the URLs of the substituters in options of Nix.
-func substituters(options [][2]string) (urls []string) {
-	for _, o := range options {
-		if o[0] == "substituters" || o[0] == "extra-substituters" {
-			urls = append(urls, strings.Fields(o[1])...)
-		}
-	}
-	return urls
 }
 
 // substituterRE matches the URLs of substituters for which Nix neither runs a program, such as ssh, nor writes files, and which contain no

@@ -16,7 +16,8 @@ type Work struct {
 }
 
 // Measured with Nix 2.26 and the nixpkgs of 2026. Systems with nginx and sshd need 0.82, 1.40, 2.02 and 3.43 GiB for
-// 1, 2, 3 and 5 units; if Nix collects no garbage, half of it more, and a third less time. The survey of 5, 20 and 50 Kubernetes workers needs 0.5, 1.6 and 3.7 GiB.
+// 1, 2, 3 and 5 units; if Nix collects no garbage, half of it more, and a quarter less time. The survey of 5, 20 and 50 Kubernetes
+// workers needs 0.5, 1.6 and 3.7 GiB.
 var (
 	Systems = Work{base: 256 << 20, memory: 640 << 20, MaxChunk: 3}
 	Survey  = Work{base: 256 << 20, memory: 80 << 20, MaxChunk: 20}
