@@ -13,7 +13,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/hostkeys"
-	"github.com/nixbench/nixbench/deploy/remote/identity"
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -50,9 +49,6 @@ type Options struct {
 
 // New returns a fleet of the hive's nodes. It does not connect to them. The caller closes the fleet at the end of the run.
 func New(hive *nixeval.Hive, o Options) *Fleet {
-	if o.Keyring == nil {
-		o.Keyring = &identity.Keyring{} // one keyring for all nodes, so that a passphrase is asked for once and not once per node
-	}
 	if o.KnownHosts == nil {
 		o.KnownHosts = &hostkeys.KnownHosts{}
 	}

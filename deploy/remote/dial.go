@@ -22,19 +22,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
-// Prompt asks the user for a secret.
-type Prompt = identity.Prompt
+// Prompt asks the user for a secret. The caller may overwrite the returned bytes.
+type Prompt func(ctx context.Context, question string) ([]byte, error)
 
 // Options are settings that all nodes of a run share.
 type Options struct {
 	// AcceptNewHostKeys says that the keys of unknown hosts are accepted and added to known_hosts. A changed key is still refused.
 	AcceptNewHostKeys bool
 
-	// Prompt asks for passphrases and sudo passwords. Nil: no prompts.
+	// Prompt asks for sudo passwords. Nil: no prompts.
 	Prompt Prompt
-
-	// Keyring caches decrypted private keys for other nodes. If it is nil, each connection has a Keyring of its own.
-	Keyring *identity.Keyring
 
 	// KnownHosts caches known_hosts files for other nodes. If it is nil, each connection has a KnownHosts of its own.
 	KnownHosts *hostkeys.KnownHosts
@@ -59,11 +56,8 @@ type Options struct {
 	brief bool            // the call is [Host.TryConn]
 }
 
-// withCaches returns the options with values for Keyring, KnownHosts and DialContext if they are not set.
+// withCaches returns the options with values for KnownHosts and DialContext if they are not set.
 func (o Options) withCaches() Options {
-	if o.Keyring == nil {
-		o.Keyring = &identity.Keyring{}
-	}
 	if o.KnownHosts == nil {
 		o.KnownHosts = &hostkeys.KnownHosts{}
 	}
@@ -93,14 +87,14 @@ func Dial(ctx context.Context, cfg sshconfig.Config, opts Options) (*Conn, error
 		return nil, err
 	}
 
-	// The time limit covers connecting and logging in, and is paused while a user is prompted.
+	// The time limit covers connecting and logging in, and is paused during signatures.
 	// Some transports do not support deadlines, so the clock cancels a context when the limit
 	// expires, and the cancellation closes the connection.
 	clock := startClock(ctx, opts.Timeout)
 	defer clock.cancel(nil)
 	defer clock.timer.Stop()
 
-	id, closeAgent := identity.Load(ctx, cfg, opts.Keyring, opts.Prompt, clock.pause)
+	id, closeAgent := identity.Load(ctx, cfg, clock.pause)
 	defer closeAgent()
 
 	raw, err := openTransport(clock.ctx, cfg, opts)

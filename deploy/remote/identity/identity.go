@@ -23,21 +23,19 @@ import (
 // IdentityFiles, then the other keys of the agent. The order matters, because sshd refuses a login
 // after six keys.
 type Login struct {
-	cfg     sshconfig.Config
-	keyring *Keyring
-	ask     Prompt
-	pause   func() (resume func()) // stops the clock of the time limit while the user types a passphrase or touches a key
+	cfg   sshconfig.Config
+	pause func() (resume func()) // stops the clock of the time limit while the user touches a key, or answers the agent
 
 	Signers []ssh.Signer
 	Tried   []string // each offered key, and each configured key with the reason why it is not offered
 	SignErr error    // the error of a signature with a key that the server has accepted
 }
 
-// Load reads the keys that a login at a host offers. ask may be nil. pause stops the time limit of the login; it is
-// called when the user must type a passphrase or touch a hardware key. The caller must call closeAgent after the login,
-// because the keys of the agent need the connection to the agent.
-func Load(ctx context.Context, cfg sshconfig.Config, keyring *Keyring, ask Prompt, pause func() (resume func())) (id *Login, closeAgent func()) {
-	id = &Login{cfg: cfg, keyring: keyring, ask: ask, pause: pause}
+// Load reads the keys that a login at a host offers. pause stops the time limit of the login during a signature, for which the user
+// may have to touch a hardware key. The caller must call closeAgent after the login, because the keys of the agent need the
+// connection to the agent.
+func Load(ctx context.Context, cfg sshconfig.Config, pause func() (resume func())) (id *Login, closeAgent func()) {
+	id = &Login{cfg: cfg, pause: pause}
 	closeAgent = func() {}
 	var fromAgent []ssh.Signer
 	if socket := id.cfg.IdentityAgent; socket != "" {
@@ -59,7 +57,7 @@ func Load(ctx context.Context, cfg sshconfig.Config, keyring *Keyring, ask Promp
 	}
 	certificates := id.readCertificates()
 	for _, file := range id.cfg.IdentityFiles {
-		err := id.offerFile(ctx, file, fromAgent, certificates)
+		err := id.offerFile(file, fromAgent, certificates)
 		if err != nil && !(errors.Is(err, os.ErrNotExist) && defaultName.MatchString(file)) {
 			id.Tried = append(id.Tried, fmt.Sprintf("%s (%v)", file, shortKeyError(err)))
 		}
@@ -69,16 +67,15 @@ func Load(ctx context.Context, cfg sshconfig.Config, keyring *Keyring, ask Promp
 	}
 	for _, signer := range fromAgent {
 		if findKey(id.Signers, signer.PublicKey()) == nil {
-			id.offer(signer.PublicKey(), "agent key "+ssh.FingerprintSHA256(signer.PublicKey()), func() (ssh.Signer, error) { return signer, nil })
+			id.offer(signer.PublicKey(), "agent key "+ssh.FingerprintSHA256(signer.PublicKey()), signer)
 		}
 	}
 	return id, closeAgent
 }
 
 // offerFile adds the key of an IdentityFile, and before it the key's certificates. The private key is from the agent if the agent
-// has it, and otherwise from the file. The user is asked for a passphrase when a server accepts the key, or immediately if the
-// public key cannot be read without the passphrase.
-func (id *Login) offerFile(ctx context.Context, file string, fromAgent []ssh.Signer, certificates []*ssh.Certificate) error {
+// has it, and otherwise from the file.
+func (id *Login) offerFile(file string, fromAgent []ssh.Signer, certificates []*ssh.Certificate) error {
 	public, err := readPublicKey(strings.TrimSuffix(file, ".pub") + ".pub")
 	if err != nil {
 		public, _ = readPublicKey(file) // IdentityFile may itself be a public key, without the suffix .pub
@@ -88,40 +85,23 @@ func (id *Login) offerFile(ctx context.Context, file string, fromAgent []ssh.Sig
 	if err == nil {
 		signer, err = ssh.ParsePrivateKey(pem)
 	}
-	var locked *ssh.PassphraseMissingError
-	switch isLocked := errors.As(err, &locked); {
-	case public != nil:
-	case isLocked:
+	if locked := (*ssh.PassphraseMissingError)(nil); public == nil && errors.As(err, &locked) {
 		public = locked.PublicKey
-	case err == nil:
+	} else if public == nil && err == nil {
 		public = signer.PublicKey()
 	}
 	name := file
-	open := func() (ssh.Signer, error) { return signer, nil }
 	if agentKey := findKey(fromAgent, public); agentKey != nil {
 		signer, name = agentKey, file+" from the agent"
-	} else if locked != nil && id.ask != nil {
-		open = func() (ssh.Signer, error) {
-			defer id.pause()()
-			return id.keyring.unlock(ctx, file, pem, id.ask)
-		}
-	} else if locked != nil {
-		return errNoPrompt
 	} else if err != nil {
 		return err
 	}
-	if public == nil {
-		if signer, err = open(); err != nil {
-			return err
-		}
-		public = signer.PublicKey()
-	}
 	for _, cert := range certificates {
 		if bytes.Equal(cert.Key.Marshal(), public.Marshal()) {
-			id.offer(cert, file+" with its certificate", open)
+			id.offer(cert, file+" with its certificate", signer)
 		}
 	}
-	id.offer(public, name, open)
+	id.offer(public, name, signer)
 	return nil
 }
 
@@ -162,19 +142,18 @@ func (id *Login) readCertificates() []*ssh.Certificate {
 	return certs
 }
 
-// offer adds a key to the list of keys that are offered to the server. public may be a certificate. open returns the private key.
-func (id *Login) offer(public ssh.PublicKey, name string, open func() (ssh.Signer, error)) {
-	id.Signers = append(id.Signers, &offeredKey{id, name, public, open})
+// offer adds a key to the list of keys that are offered to the server. public may be a certificate of the key.
+func (id *Login) offer(public ssh.PublicKey, name string, signer ssh.Signer) {
+	id.Signers = append(id.Signers, &offeredKey{id, name, public, signer})
 	id.Tried = append(id.Tried, name)
 }
 
-// offeredKey is a key that is offered to the server. Its private key is needed only for a signature, after the server has accepted
-// the public key. offeredKey keeps an error of a signature, because x/crypto does not return that error.
+// offeredKey is a key that is offered to the server. It keeps the error of a signature, because x/crypto does not return it.
 type offeredKey struct {
 	login  *Login
 	name   string
 	public ssh.PublicKey
-	open   func() (ssh.Signer, error)
+	signer ssh.Signer
 }
 
 func (k *offeredKey) PublicKey() ssh.PublicKey { return k.public }
@@ -185,13 +164,10 @@ func (k *offeredKey) Sign(rand io.Reader, data []byte) (*ssh.Signature, error) {
 
 func (k *offeredKey) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (sig *ssh.Signature, err error) {
 	defer k.login.pause()()
-	signer, err := k.open()
-	if err == nil {
-		if with, ok := signer.(ssh.AlgorithmSigner); ok {
-			sig, err = with.SignWithAlgorithm(rand, data, algorithm)
-		} else {
-			sig, err = signer.Sign(rand, data)
-		}
+	if with, ok := k.signer.(ssh.AlgorithmSigner); ok {
+		sig, err = with.SignWithAlgorithm(rand, data, algorithm)
+	} else {
+		sig, err = k.signer.Sign(rand, data)
 	}
 	if err != nil {
 		k.login.SignErr = fmt.Errorf("%s: %w", k.name, err)
@@ -211,6 +187,8 @@ func readPublicKey(file string) (ssh.PublicKey, error) {
 // shortKeyError returns a short text for the error of reading a key file.
 func shortKeyError(err error) string {
 	switch {
+	case errors.As(err, new(*ssh.PassphraseMissingError)):
+		return "encrypted; add it to your ssh-agent with ssh-add"
 	case errors.Is(err, os.ErrNotExist):
 		return "no such file"
 	case errors.Is(err, os.ErrPermission):
