@@ -220,30 +220,6 @@ func TestHostsCancelled(t *testing.T) {
 	}
 }
 
-// Each host is resolved with its own OpenSSH configuration, and the node's options.
-func TestResolveFallbacks(t *testing.T) {
-	port := 2200
-	var asked []string
-	run := func(_ context.Context, argv ...string) ([]byte, error) {
-		asked = append(asked, strings.Join(argv, " "))
-		host := argv[len(argv)-1]
-		return []byte("hostname " + host + ".example\nport 22\nuser " + host + "-user\nproxyjump none\n"), nil
-	}
-	cfg, err := sshconfig.Resolver{Run: run}.Resolve(t.Context(), sshconfig.Target{Name: "n", Host: "a", Fallbacks: []string{"b"}, Port: &port})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(asked) != 2 || asked[1] != "ssh -G -T -p 2200 -- b" {
-		t.Errorf("asked %q", asked)
-	}
-	if len(cfg.Fallbacks) != 1 || cfg.HostName != "a.example" || cfg.Fallbacks[0].HostName != "b.example" || cfg.Fallbacks[0].User != "b-user" {
-		t.Errorf("%+v", cfg)
-	}
-	if _, err := (sshconfig.Resolver{Run: run}).Resolve(t.Context(), sshconfig.Target{Name: "n", Host: "a", Fallbacks: []string{"-b"}}); err == nil || !strings.Contains(err.Error(), "-b") {
-		t.Errorf("error %v", err)
-	}
-}
-
 // If the machine of a node does not run, a login ends early with what the hypervisor reports.
 func TestMachineDown(t *testing.T) {
 	s := kind(inProcess).start(t, want{})

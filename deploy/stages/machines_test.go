@@ -359,10 +359,11 @@ func TestMachinesArePinned(t *testing.T) {
 	w.must(w.apply())
 	o := fleet.Options{Options: remote.Options{DialContext: w.dial}, ClientKey: w.dir.ClientKey()}
 	o.Resolve = func(ctx context.Context, target sshconfig.Target) (sshconfig.Config, error) {
-		return sshconfig.Resolver{Run: func(context.Context, ...string) ([]byte, error) {
-			t.Error("ssh was asked")
-			return nil, errors.New("no ssh")
-		}}.Resolve(ctx, target)
+		cfg, err := sshconfig.Resolve(ctx, target)
+		if len(cfg.KnownHosts) > 0 {
+			t.Errorf("ssh was asked: %+v", cfg)
+		}
+		return cfg, err
 	}
 	recorded := w.state()
 	reach := func() error {

@@ -1,10 +1,9 @@
 package sshconfig
 
 import (
-	"context"
 	"net"
+	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -100,22 +99,11 @@ func (c Config) KnownHostsName() string {
 	return net.JoinHostPort(c.HostName, strconv.Itoa(c.Port))
 }
 
-// Runner runs a local program and returns its stdout. Its error contains the
-// program's stderr.
-type Runner func(ctx context.Context, argv ...string) ([]byte, error)
+// wordRE matches words that can be used in the command line of ssh or of a proxy command without quotes. OpenSSH refuses the same
+// characters in host and user names. userRE also accepts single backslashes inside, as in `CORP\alice`.
+const word = "[^-\\x00-\\x20\\x7f'\"`$\\\\;&<>|(){}*?!#~][^\\x00-\\x20\\x7f'\"`$\\\\;&<>|(){}*?!#~]*"
 
-// isPlainUser reports whether isPlainWord accepts s, without regard to single backslashes inside s, as in `CORP\alice`.
-func isPlainUser(s string) bool {
-	return isPlainWord(strings.ReplaceAll(s, `\`, "")) && !strings.HasSuffix(s, `\`) && !strings.Contains(s, `\\`)
-}
-
-// isPlainWord reports whether s can be used in the command line of ssh or of a proxy command
-// without quotes. OpenSSH refuses the same characters in host and user names.
-func isPlainWord(s string) bool {
-	if s == "" || s[0] == '-' {
-		return false
-	}
-	return !strings.ContainsFunc(s, func(r rune) bool {
-		return r <= ' ' || r == 0x7f || strings.ContainsRune("'\"`$\\;&<>|(){}*?!#~", r)
-	})
-}
+var (
+	wordRE = regexp.MustCompile("^" + word + "$")
+	userRE = regexp.MustCompile("^" + word + `(?:\\` + word + ")*$")
+)

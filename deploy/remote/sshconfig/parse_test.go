@@ -10,23 +10,20 @@ func FuzzSettings(f *testing.F) {
 	f.Add("hostname a\nuser b\nport 22\nproxyjump u@h:2,[::1]:3\nuserknownhostsfile /a b /c\n")
 	f.Add("port\nproxyjump ssh://u@h:1/\nconnecttimeout none\nhostkeyalgorithms a,,b\n\n x")
 	f.Fuzz(func(t *testing.T, out string) {
-		s, err := parseSettings([]byte(out))
-		if err != nil {
-			return
-		}
+		s := parseSettings(out)
 		for _, n := range []string{"port", "serveralivecountmax"} {
-			if v, err := s.number(n); err == nil && v < 0 {
+			if v := s.number(n); v < 0 && len(s.errs) == 0 {
 				t.Errorf("%s is %d", n, v)
 			}
 		}
-		for _, file := range s.files("userknownhostsfile") {
+		for _, file := range s.words("userknownhostsfile") {
 			if file == "" {
 				t.Error("an empty file name")
 			}
 		}
-		e := expander{tokens: map[string]string{"%h": "host"}, getenv: func(string) string { return "value" }, home: "/home"}
-		for key := range s {
-			e.expandFile(s.get(key))
+		s.tokens = map[string]string{"%h": "host", "%d": "/home"}
+		for key := range s.values {
+			s.expandFile(s.get(key))
 		}
 	})
 }

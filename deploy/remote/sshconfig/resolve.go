@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,34 +17,15 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Resolver determines how to connect to a target. The zero value uses the real ssh and the
-// real environment.
-type Resolver struct {
-	Run    Runner              // runs ssh -G; nil: os/exec
-	Getenv func(string) string // nil: os.Getenv
-	Home   string              // "": the user's home folder
-}
-
-// Resolve calls Resolver.Resolve with the real ssh and the real environment.
-func Resolve(ctx context.Context, t Target) (Config, error) {
-	return Resolver{}.Resolve(ctx, t)
-}
-
 // Resolve returns the Config of a target and its fallbacks. It reads the user's OpenSSH configuration with `ssh -G`,
 // except for a complete target (see Target.isComplete).
-func (r Resolver) Resolve(ctx context.Context, t Target) (Config, error) {
-	if r.Run == nil {
-		r.Run = runLocal
-	}
-	if r.Getenv == nil {
-		r.Getenv = os.Getenv
-	}
-	if r.Home == "" {
-		r.Home, _ = os.UserHomeDir()
-	}
+func Resolve(ctx context.Context, t Target) (Config, error) { return resolve(ctx, t, runSSH) }
+
+// resolve is Resolve with the function that runs ssh.
+func resolve(ctx context.Context, t Target, run func(context.Context, []string) (string, error)) (Config, error) {
 	var all []Config
 	for _, t.Host = range append([]string{t.Host}, t.Fallbacks...) {
-		cfg, err := r.resolveHost(ctx, t)
+		cfg, err := resolveHost(ctx, t, run)
 		if err != nil {
 			return Config{}, failure.On(t.Name, fmt.Errorf("resolve ssh target %s: %w", t.Host, err))
 		}
@@ -57,15 +36,14 @@ func (r Resolver) Resolve(ctx context.Context, t Target) (Config, error) {
 	return cfg, nil
 }
 
-// resolveHost does what Resolve does for one host of the target.
-func (r Resolver) resolveHost(ctx context.Context, t Target) (Config, error) {
-	if !isPlainWord(t.Host) {
+// resolveHost does what resolve does for one host of the target.
+func resolveHost(ctx context.Context, t Target, run func(context.Context, []string) (string, error)) (Config, error) {
+	switch {
+	case !wordRE.MatchString(t.Host):
 		return Config{}, fmt.Errorf("%q is not a host name", t.Host)
-	}
-	if t.User != nil && !isPlainUser(*t.User) {
+	case t.User != nil && !userRE.MatchString(*t.User):
 		return Config{}, fmt.Errorf("%q is not a user name", *t.User)
-	}
-	if t.Port != nil && (*t.Port < 1 || *t.Port > 65535) {
+	case t.Port != nil && (*t.Port < 1 || *t.Port > 65535):
 		return Config{}, fmt.Errorf("%d is not a port", *t.Port)
 	}
 	cfg := Config{Node: t.Name, Alias: t.Host, Escalation: t.Escalation, IdentityFiles: t.IdentityFiles}
@@ -90,18 +68,14 @@ func (r Resolver) resolveHost(ctx context.Context, t Target) (Config, error) {
 		return cfg, nil
 	}
 
-	out, err := r.Run(ctx, sshCommand(t)...)
+	out, err := run(ctx, sshCommand(t))
 	if errors.Is(err, exec.ErrNotFound) {
 		return Config{}, fmt.Errorf("ssh is not installed, and only it can read your OpenSSH configuration: install the OpenSSH client: %w", err)
 	}
 	if err != nil {
 		return Config{}, err
 	}
-	printed, err := parseSettings(out)
-	if err != nil {
-		return Config{}, err
-	}
-	return r.applySettings(cfg, t, printed)
+	return applySettings(cfg, t, parseSettings(out))
 }
 
 // sshCommand returns the `ssh -G` command. The target's port and user are in front of its options,
@@ -119,59 +93,42 @@ func sshCommand(t Target) []string {
 }
 
 // applySettings returns cfg with the settings that `ssh -G` has printed.
-func (r Resolver) applySettings(cfg Config, t Target, printed settings) (Config, error) {
-	var errs []error
-	number := func(key string) int {
-		n, err := printed.number(key)
-		errs = append(errs, err)
-		return n
-	}
-	seconds := func(key string) time.Duration { return time.Duration(min(number(key), 1<<20)) * time.Second }
-
-	cfg.HostName, cfg.User, cfg.Port = printed.get("hostname"), printed.get("user"), number("port")
+func applySettings(cfg Config, t Target, printed *settings) (Config, error) {
+	cfg.HostName, cfg.User, cfg.Port = printed.get("hostname"), printed.get("user"), printed.number("port")
 	switch {
-	case !isPlainWord(cfg.HostName):
+	case !wordRE.MatchString(cfg.HostName):
 		return Config{}, fmt.Errorf("ssh -G says hostname %q, which is not a host name", cfg.HostName)
-	case !isPlainUser(cfg.User):
+	case !userRE.MatchString(cfg.User):
 		return Config{}, fmt.Errorf("ssh -G says user %q, which is not a user name", cfg.User)
 	case cfg.Port < 1 || cfg.Port > 65535:
 		return Config{}, fmt.Errorf("ssh -G says port %q, which is not a port", printed.get("port"))
-	}
-	if printed.isYes("proxyusefdpass") {
-		errs = append(errs, errors.New("ProxyUseFdpass is not supported: use ProxyJump, or a ProxyCommand that carries the connection itself"))
+	case printed.isYes("proxyusefdpass"):
+		return Config{}, errors.New("ProxyUseFdpass is not supported: use ProxyJump, or a ProxyCommand that carries the connection itself")
 	}
 	cfg.Network = cmp.Or(map[string]string{"inet": "tcp4", "inet6": "tcp6"}[printed.get("addressfamily")], "tcp")
 	cfg.HostKeyAlias = printed.get("hostkeyalias")
-	exp := r.newExpander(cfg)
-	files := func(names []string) []string {
-		expanded, err := exp.expandFiles(names)
-		errs = append(errs, err)
-		return expanded
-	}
-	cfg.IdentityFiles = slices.Concat(cfg.IdentityFiles, files(printed["identityfile"]))
-	cfg.CertificateFiles = files(printed["certificatefile"])
-	cfg.KnownHosts, cfg.GlobalKnownHosts = files(printed.files("userknownhostsfile")), files(printed.files("globalknownhostsfile"))
-	agent, err := r.agentSocket(exp, printed.get("identityagent"))
-	cfg.IdentityAgent, errs = agent, append(errs, err)
+	printed.setTokens(cfg)
+	cfg.IdentityFiles = slices.Concat(cfg.IdentityFiles, printed.files(printed.values["identityfile"]))
+	cfg.CertificateFiles = printed.files(printed.values["certificatefile"])
+	cfg.KnownHosts = printed.files(printed.words("userknownhostsfile"))
+	cfg.GlobalKnownHosts = printed.files(printed.words("globalknownhostsfile"))
+	cfg.IdentityAgent = printed.agentSocket()
 	cfg.IdentitiesOnly, cfg.HashKnownHosts = printed.isYes("identitiesonly"), printed.isYes("hashknownhosts")
 	// A changed host key is refused also with "no".
 	cfg.AcceptNew = slices.Contains([]string{"accept-new", "no", "off", "false"}, printed.get("stricthostkeychecking"))
-	cfg.ConnectTimeout, cfg.KeepAliveInterval = seconds("connecttimeout"), seconds("serveraliveinterval")
+	cfg.ConnectTimeout, cfg.KeepAliveInterval = printed.seconds("connecttimeout"), printed.seconds("serveraliveinterval")
 	if cfg.KeepAliveInterval > 0 {
-		cfg.KeepAliveMax = number("serveralivecountmax")
+		cfg.KeepAliveMax = printed.number("serveralivecountmax")
 	}
-	if err := errors.Join(errs...); err != nil || len(cfg.Jump) > 0 {
-		return cfg, err
+	jump, command := printed.getOptional("proxyjump"), printed.getOptional("proxycommand")
+	switch {
+	case len(cfg.Jump) > 0:
+	case jump != "":
+		printed.errs = append(printed.errs, cfg.setJump(t.SSHOptions, jump))
+	case command != "":
+		cfg.ProxyCommand = printed.expandTokens(command)
 	}
-	if jump := printed.get("proxyjump"); jump != "" && jump != "none" {
-		return cfg, cfg.setJump(t.SSHOptions, jump)
-	}
-	if command := printed.get("proxycommand"); command != "" && command != "none" {
-		if cfg.ProxyCommand, err = exp.expandTokens(command); err != nil {
-			return Config{}, fmt.Errorf("ProxyCommand: %w", err)
-		}
-	}
-	return cfg, nil
+	return cfg, errors.Join(printed.errs...)
 }
 
 // setJump sets c.Jump to the arguments of ssh for the last host of a ProxyJump chain. The other hosts of the chain become the ProxyJump
@@ -180,7 +137,7 @@ func (c *Config) setJump(options []string, chain string) error {
 	hops := strings.Split(chain, ",")
 	for i, hop := range hops {
 		hops[i] = strings.TrimPrefix(hop, "ssh://")
-		if host := hops[i][strings.LastIndexByte(hops[i], '@')+1:]; !isPlainUser(hops[i]) || !isPlainWord(host) {
+		if host := hops[i][strings.LastIndexByte(hops[i], '@')+1:]; !userRE.MatchString(hops[i]) || !wordRE.MatchString(host) {
 			return fmt.Errorf("%q is not a jump host", hop)
 		}
 	}
@@ -206,46 +163,18 @@ func configFileOption(options []string) []string {
 	return nil
 }
 
-// agentSocket returns the path of the agent's socket: from the IdentityAgent setting, or from SSH_AUTH_SOCK if the
-// setting is empty. It returns "" if no agent is to be used.
-func (r Resolver) agentSocket(exp expander, setting string) (string, error) {
-	switch {
-	case setting == "none":
-		return "", nil
-	case setting == "" || setting == "SSH_AUTH_SOCK":
-		return r.Getenv("SSH_AUTH_SOCK"), nil
-	case strings.HasPrefix(setting, "$") && !strings.HasPrefix(setting, "${"):
-		return r.Getenv(setting[1:]), nil
-	}
-	return exp.expandFile(setting)
-}
-
-// newExpander returns an expander with the %-tokens of ssh_config(5) for a host.
-func (r Resolver) newExpander(cfg Config) expander {
-	tokens := map[string]string{
-		"%%": "%", "%d": r.Home, "%h": cfg.HostName, "%n": cfg.Alias, "%p": strconv.Itoa(cfg.Port), "%r": cfg.User,
-		"%k": cmp.Or(cfg.HostKeyAlias, cfg.HostName),
-	}
-	if name, err := os.Hostname(); err == nil {
-		tokens["%l"] = name
-		tokens["%L"], _, _ = strings.Cut(name, ".")
-	}
-	if u, err := user.Current(); err == nil {
-		tokens["%u"], tokens["%i"] = u.Username, u.Uid
-	}
-	return expander{tokens: tokens, getenv: r.Getenv, home: r.Home}
-}
-
-// runLocal is the default Runner.
-func runLocal(ctx context.Context, argv ...string) ([]byte, error) {
+// runSSH runs ssh -G and returns its output.
+func runSSH(ctx context.Context, argv []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.WaitDelay = 5 * time.Second // a busy machine may read the output late
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	out, err := cmd.Output()
+	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(failed.Stderr))
 	}
-	return stdout.Bytes(), nil
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
+	}
+	return string(out), nil
 }

@@ -1,4 +1,4 @@
-package sshconfig_test
+package sshconfig
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 // fakeSSH answers `ssh -G` for the hosts it knows, and records the questions.
@@ -21,18 +19,20 @@ type fakeSSH struct {
 	asked   [][]string
 }
 
-func (f *fakeSSH) run(_ context.Context, argv ...string) ([]byte, error) {
+func (f *fakeSSH) run(_ context.Context, argv []string) (string, error) {
 	f.asked = append(f.asked, argv)
 	answer, ok := f.answers[argv[len(argv)-1]]
 	if !ok {
-		return nil, fmt.Errorf("unexpected call: %q", argv)
+		return "", fmt.Errorf("unexpected call: %q", argv)
 	}
-	return []byte(answer), nil
+	return answer, nil
 }
 
-func (f *fakeSSH) resolver() sshconfig.Resolver {
-	env := map[string]string{"SSH_AUTH_SOCK": "/run/agent", "KEYS": "/keys", "MINE": "/run/mine"}
-	return sshconfig.Resolver{Run: f.run, Home: "/home/alice", Getenv: func(name string) string { return env[name] }}
+// setEnv sets the variables that the answers use.
+func setEnv(t *testing.T) {
+	for name, value := range map[string]string{"SSH_AUTH_SOCK": "/run/agent", "KEYS": "/keys", "MINE": "/run/mine", "HOME": "/home/alice"} {
+		t.Setenv(name, value)
+	}
 }
 
 const plain = `host node
@@ -42,6 +42,7 @@ port 22
 `
 
 func TestResolve(t *testing.T) {
+	setEnv(t)
 	ssh := &fakeSSH{answers: map[string]string{"web": `host web
 user CORP\alice
 hostname web.example
@@ -63,17 +64,17 @@ forwardagent yes
 proxycommand nc -X 5 %h %p -u %r 100%%
 `}}
 	port, user := 2222, `CORP\alice`
-	cfg, err := ssh.resolver().Resolve(t.Context(), sshconfig.Target{
+	cfg, err := resolve(t.Context(), Target{
 		Name: "node-1", Host: "web", Port: &port, User: &user, SSHOptions: []string{"-o", "Foo=bar"}, IdentityFiles: []string{"/ours"},
 		Escalation: []string{"sudo", "-H", "--"},
-	})
+	}, ssh.run)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"ssh", "-G", "-T", "-p", "2222", "-l", `CORP\alice`, "-o", "Foo=bar", "--", "web"}; !slices.Equal(ssh.asked[0], want) {
 		t.Errorf("asked %q", ssh.asked)
 	}
-	want := sshconfig.Config{
+	want := Config{
 		Node: "node-1", Alias: "web", HostName: "web.example", Port: 2222, User: `CORP\alice`, Network: "tcp4",
 		IdentityFiles:    []string{"/ours", "/home/alice/.ssh/id_web.example", "/keys/a b"},
 		CertificateFiles: []string{"/home/alice/.ssh/cert"}, IdentityAgent: "/run/agent", IdentitiesOnly: true,
@@ -89,12 +90,13 @@ proxycommand nc -X 5 %h %p -u %r 100%%
 }
 
 func TestResolveAgent(t *testing.T) {
+	setEnv(t)
 	for said, want := range map[string]string{
 		"": "/run/agent", "identityagent none": "", "identityagent SSH_AUTH_SOCK": "/run/agent",
 		"identityagent $MINE": "/run/mine", "identityagent ${MINE}/x": "/run/mine/x", "identityagent ~/a": "/home/alice/a",
 	} {
 		ssh := &fakeSSH{answers: map[string]string{"node": plain + said}}
-		cfg, err := ssh.resolver().Resolve(t.Context(), sshconfig.Target{Host: "node"})
+		cfg, err := resolve(t.Context(), Target{Host: "node"}, ssh.run)
 		if err != nil || cfg.IdentityAgent != want {
 			t.Errorf("%q: %q, %v, want %q", said, cfg.IdentityAgent, err, want)
 		}
@@ -104,14 +106,14 @@ func TestResolveAgent(t *testing.T) {
 func TestResolveJump(t *testing.T) {
 	ssh := &fakeSSH{answers: map[string]string{"node": plain + "proxyjump bob@outer:2022,ssh://inner\n", "near": plain + "proxyjump hop\n"}}
 	for _, test := range []struct {
-		target sshconfig.Target
+		target Target
 		want   []string
 	}{
-		{sshconfig.Target{Host: "node", SSHOptions: []string{"-F", "other", "-F", "cfg", "-o", "User=x"}}, []string{"-F", "cfg", "-J", "bob@outer:2022", "--", "ssh://inner"}},
-		{sshconfig.Target{Host: "near"}, []string{"--", "ssh://hop"}},
-		{sshconfig.Target{Host: "near", Jump: "root@kvm1:2222"}, []string{"--", "ssh://root@kvm1:2222"}},
+		{Target{Host: "node", SSHOptions: []string{"-F", "other", "-F", "cfg", "-o", "User=x"}}, []string{"-F", "cfg", "-J", "bob@outer:2022", "--", "ssh://inner"}},
+		{Target{Host: "near"}, []string{"--", "ssh://hop"}},
+		{Target{Host: "near", Jump: "root@kvm1:2222"}, []string{"--", "ssh://root@kvm1:2222"}},
 	} {
-		cfg, err := ssh.resolver().Resolve(t.Context(), test.target)
+		cfg, err := resolve(t.Context(), test.target, ssh.run)
 		if err != nil || !slices.Equal(cfg.Jump, test.want) {
 			t.Errorf("%q, %v, want %q", cfg.Jump, err, test.want)
 		}
@@ -120,7 +122,7 @@ func TestResolveJump(t *testing.T) {
 
 func TestResolveRefuses(t *testing.T) {
 	bad, zero := "-oProxyCommand=id", 0
-	for name, target := range map[string]sshconfig.Target{
+	for name, target := range map[string]Target{
 		"an option as host": {Host: "-oProxyCommand=id"},
 		"a command as host": {Host: "a;id"},
 		"no host":           {},
@@ -130,7 +132,7 @@ func TestResolveRefuses(t *testing.T) {
 		"a pinned key":      {Host: "node", HostKeys: []string{"ssh-ed25519 nonsense"}},
 	} {
 		ssh := &fakeSSH{answers: map[string]string{"node": plain}}
-		if _, err := ssh.resolver().Resolve(t.Context(), target); err == nil {
+		if _, err := resolve(t.Context(), target, ssh.run); err == nil {
 			t.Errorf("%s was taken", name)
 		} else if len(ssh.asked) > 0 {
 			t.Errorf("%s reached ssh: %q", name, ssh.asked)
@@ -149,15 +151,38 @@ func TestResolveRefuses(t *testing.T) {
 			}
 		}
 		ssh := &fakeSSH{answers: map[string]string{"node": strings.Join(append(lines, said), "")}}
-		if cfg, err := ssh.resolver().Resolve(t.Context(), sshconfig.Target{Name: "node-1", Host: "node"}); err == nil {
+		if cfg, err := resolve(t.Context(), Target{Name: "node-1", Host: "node"}, ssh.run); err == nil {
 			t.Errorf("%q was taken: %+v", said, cfg)
 		} else if !strings.HasPrefix(err.Error(), "node-1: ") {
 			t.Errorf("%q: the error does not name the node: %v", said, err)
 		}
 	}
-	missing := sshconfig.Resolver{Run: func(context.Context, ...string) ([]byte, error) { return nil, exec.ErrNotFound }}
-	if _, err := missing.Resolve(t.Context(), sshconfig.Target{Host: "node"}); !errors.Is(err, exec.ErrNotFound) ||
-		!strings.Contains(err.Error(), "install") {
+	missing := func(context.Context, []string) (string, error) { return "", exec.ErrNotFound }
+	if _, err := resolve(t.Context(), Target{Host: "node"}, missing); !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), "install") {
 		t.Errorf("without ssh: %v", err)
+	}
+}
+
+// Each host is resolved with its own OpenSSH configuration, and the node's options.
+func TestResolveFallbacks(t *testing.T) {
+	port := 2200
+	var asked []string
+	run := func(_ context.Context, argv []string) (string, error) {
+		asked = append(asked, strings.Join(argv, " "))
+		host := argv[len(argv)-1]
+		return "hostname " + host + ".example\nport 22\nuser " + host + "-user\nproxyjump none\n", nil
+	}
+	cfg, err := resolve(t.Context(), Target{Name: "n", Host: "a", Fallbacks: []string{"b"}, Port: &port}, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(asked) != 2 || asked[1] != "ssh -G -T -p 2200 -- b" {
+		t.Errorf("asked %q", asked)
+	}
+	if len(cfg.Fallbacks) != 1 || cfg.HostName != "a.example" || cfg.Fallbacks[0].HostName != "b.example" || cfg.Fallbacks[0].User != "b-user" {
+		t.Errorf("%+v", cfg)
+	}
+	if _, err := resolve(t.Context(), Target{Name: "n", Host: "a", Fallbacks: []string{"-b"}}, run); err == nil || !strings.Contains(err.Error(), "-b") {
+		t.Errorf("error %v", err)
 	}
 }
