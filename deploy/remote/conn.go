@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,10 +96,12 @@ func (c *Conn) explainError(err error) error {
 }
 
 // sendKeepAlives sends keepalive requests, and ends the connection if the server sends neither an
-// answer nor other data for KeepAliveMax intervals, or if it does not answer and the hypervisor reports that the machine does not run.
+// answer nor other data for as many intervals as the user allows, or if it does not answer and the hypervisor reports that the
+// machine does not run.
 // The server answers requests in order, so only one request is open at a time.
 func (c *Conn) sendKeepAlives(tracked *trackedConn) {
-	interval, limit := c.opts.KeepAliveInterval, time.Duration(c.opts.KeepAliveMax)*c.opts.KeepAliveInterval
+	interval, most := cmp.Or(c.cfg.KeepAliveInterval, 15*time.Second), cmp.Or(c.cfg.KeepAliveMax, 3)
+	limit := time.Duration(most) * interval
 	if c.opts.Down != nil {
 		interval = min(interval, askAfter)
 	}
@@ -124,7 +127,7 @@ func (c *Conn) sendKeepAlives(tracked *trackedConn) {
 				continue
 			}
 			if time.Since(asked) >= limit && tracked.sinceLastData() >= limit {
-				c.end(c.newLostError(fmt.Errorf("no data for %v (%d keepalives unanswered)", limit, c.opts.KeepAliveMax)))
+				c.end(c.newLostError(fmt.Errorf("no data for %v (%d keepalives unanswered)", limit, most)))
 				return
 			}
 			if tracked.sinceLastData() < interval || c.opts.Down == nil {

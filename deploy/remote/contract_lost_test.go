@@ -13,11 +13,13 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
 // lively notices a dead server soon: after the interval times three.
-func lively(interval time.Duration) remote.Options {
-	return remote.Options{KeepAliveInterval: interval, KeepAliveMax: 3}
+func lively(cfg sshconfig.Config, interval time.Duration) sshconfig.Config {
+	cfg.KeepAliveInterval, cfg.KeepAliveMax = interval, 3
+	return cfg
 }
 
 // runQuietly runs a command that prints nothing for longer than the limit of lively, so that only the
@@ -26,7 +28,7 @@ func lively(interval time.Duration) remote.Options {
 func runQuietly(t *testing.T, s *server) *remote.Conn {
 	t.Helper()
 	for interval := 200 * time.Millisecond; ; interval *= 3 {
-		conn := dial(t, s.config(t), lively(interval))
+		conn := dial(t, lively(s.config(t), interval), remote.Options{})
 		seconds := fmt.Sprint((interval * 15 / 2).Seconds())
 		err := conn.Run(t.Context(), remote.Cmd{Argv: []string{"sleep", seconds}})
 		if err == nil {

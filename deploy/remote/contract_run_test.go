@@ -188,9 +188,10 @@ func testLimits(t *testing.T, k kind) {
 			t.Errorf("%s: %d bytes of output after %v, error %v", script, len(out), time.Since(begin), err)
 		}
 	}
-	conn = dial(t, s.config(t), remote.Options{CommandTimeout: time.Second})
+	limited, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
 	var late *remote.TimeoutError
-	if err := conn.Run(t.Context(), remote.Cmd{Argv: []string{"sleep", "60"}}); !errors.As(err, &late) {
+	if err := conn.Run(limited, remote.Cmd{Argv: []string{"sleep", "60"}}); !errors.As(err, &late) {
 		t.Errorf("a command that does not end: %v", err)
 	}
 	if err := s.dial(t).Run(t.Context(), remote.Cmd{Argv: []string{"cat", "/dev/zero"}, Unlimited: true, Stdout: new(enough)}); !errors.Is(err, errEnough) {

@@ -36,10 +36,8 @@ type Options struct {
 	// KnownHosts caches known_hosts files for other nodes. If it is nil, each connection has a KnownHosts of its own.
 	KnownHosts *hostkeys.KnownHosts
 
-	Timeout           time.Duration // time limit of connecting and logging in; 0: the user's ConnectTimeout, or 15 s; 5 s if the node has another host to try
-	CommandTimeout    time.Duration // time limit of a command whose context has no deadline; 0: 10 minutes
-	KeepAliveInterval time.Duration // time between two keepalives; 0: the user's ServerAliveInterval, or 15 s
-	KeepAliveMax      int           // number of keepalives without an answer after which the connection is closed; 0: ServerAliveCountMax, or 3
+	// Timeout is the time limit of connecting and logging in. 0: the user's ConnectTimeout, or 15 s; 5 s if the node has another host to try.
+	Timeout time.Duration
 
 	// Down asks the hypervisor for the state of the node's machine, and returns it if the machine does not run, such as
 	// "off". It returns "" if the machine runs, or if its state is unknown. Down may be nil.
@@ -54,35 +52,20 @@ type Options struct {
 	host  context.Context // of a Host: ends the connection; nil for other connections
 	sudo  *sudoPassword   // shared by all connections of a Host
 	brief bool            // the call is [Host.TryConn]
+	limit time.Duration   // of opening the TCP connection; 0: only Timeout
 }
 
-// withCaches returns the options with values for KnownHosts and DialContext if they are not set.
-func (o Options) withCaches() Options {
-	if o.KnownHosts == nil {
-		o.KnownHosts = &hostkeys.KnownHosts{}
-	}
-	if o.DialContext == nil {
-		o.DialContext = (&net.Dialer{}).DialContext
-	}
-	return o
-}
-
-// withDefaults returns the options with values for the numbers that are not set: from cfg, or the defaults of this package.
-func (o Options) withDefaults(cfg sshconfig.Config) Options {
-	o.Timeout = cmp.Or(o.Timeout, cfg.ConnectTimeout, 15*time.Second)
-	o.CommandTimeout = cmp.Or(o.CommandTimeout, 10*time.Minute)
-	o.KeepAliveInterval = cmp.Or(o.KeepAliveInterval, cfg.KeepAliveInterval, 15*time.Second)
-	o.KeepAliveMax = cmp.Or(o.KeepAliveMax, cfg.KeepAliveMax, 3)
-	return o
+// loginTimeout returns the time limit of connecting and logging in. fallback applies if neither the caller nor the user has set one.
+func (o Options) loginTimeout(cfg sshconfig.Config, fallback time.Duration) time.Duration {
+	return cmp.Or(o.Timeout, cfg.ConnectTimeout, fallback)
 }
 
 // Dial opens one SSH connection and logs in. If cfg.Local is set, the node is this machine, and Dial does neither.
 func Dial(ctx context.Context, cfg sshconfig.Config, opts Options) (*Conn, error) {
-	opts = opts.withCaches().withDefaults(cfg)
 	if cfg.Local {
 		return newConn(cfg, opts, newLocalTransport()), nil
 	}
-	hosts, err := hostkeys.NewChecker(cfg, opts.AcceptNewHostKeys || cfg.AcceptNew, opts.KnownHosts)
+	hosts, err := hostkeys.NewChecker(cfg, opts.AcceptNewHostKeys || cfg.AcceptNew, cmp.Or(opts.KnownHosts, &hostkeys.KnownHosts{}))
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +73,7 @@ func Dial(ctx context.Context, cfg sshconfig.Config, opts Options) (*Conn, error
 	// The time limit covers connecting and logging in, and is paused during signatures.
 	// Some transports do not support deadlines, so the clock cancels a context when the limit
 	// expires, and the cancellation closes the connection.
-	clock := startClock(ctx, opts.Timeout)
+	clock := startClock(ctx, opts.loginTimeout(cfg, longTimeout))
 	defer clock.cancel(nil)
 	defer clock.timer.Stop()
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,8 +19,10 @@ const (
 	firstWait    = 100 * time.Millisecond // wait between the first two attempts
 	longestWait  = 500 * time.Millisecond // maximum wait between later attempts
 	longestTry   = 5 * time.Minute        // time limit of WaitReachable if its context has no deadline
-	bootingDial  = 3 * time.Second        // time limit of one TCP connection in WaitReachable
-	askAfter     = 2 * time.Second        // time without an answer after which the hypervisor is asked whether the machine runs
+	// bootingDial is the time limit of one TCP connection in WaitReachable. While a machine boots, the first packets are lost, and the
+	// kernel repeats them after 1, 3, 7 and 15 seconds. A new connection succeeds earlier.
+	bootingDial = 3 * time.Second
+	askAfter    = 2 * time.Second // time without an answer after which the hypervisor is asked whether the machine runs
 )
 
 // Host connects to a node. It dials when a connection is first needed, and again after the
@@ -41,7 +42,6 @@ type Host struct {
 
 // NewHost returns a Host. It does not dial.
 func NewHost(cfg sshconfig.Config, opts Options) *Host {
-	opts = opts.withCaches()
 	ctx, end := context.WithCancelCause(context.Background())
 	opts.host, opts.sudo = ctx, &sudoPassword{}
 	return &Host{cfg: cfg, opts: opts, turn: make(chan struct{}, 1), ctx: ctx, close: end}
@@ -156,7 +156,7 @@ func (h *Host) dialRetrying(ctx context.Context, attempts int, failed func(error
 	opts := h.opts
 	opts.brief = attempts == 1
 	if attempts == 0 {
-		opts = limitDialTime(opts)
+		opts.limit = bootingDial
 	}
 	for try, wait := 1, firstWait; ; try, wait = try+1, min(2*wait, longestWait) {
 		begin := time.Now()
@@ -216,17 +216,4 @@ func (h *Host) dialUnlessDown(ctx context.Context, opts Options) (*Conn, error) 
 		return nil, NewUnreachableError(h.cfg.Node, h.Config().Addr(), down, err)
 	}
 	return nil, err
-}
-
-// limitDialTime returns the options with a limit of 3 seconds for a TCP connection. While a machine
-// boots, the first packets are lost, and the kernel repeats them after 1, 3, 7 and 15 seconds. A new
-// connection succeeds earlier.
-func limitDialTime(opts Options) Options {
-	dial := opts.DialContext
-	opts.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, bootingDial)
-		defer cancel()
-		return dial(ctx, network, addr)
-	}
-	return opts
 }

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -20,16 +19,19 @@ func (h *Host) candidates() []sshconfig.Config {
 	return append([]sshconfig.Config{h.cfg}, h.cfg.Fallbacks...)
 }
 
-// briefTimeout is the default time limit for the login at each host of a node except the last host. In [Host.TryConn] it is that of
+// Default time limits of a login. briefTimeout is that of each host of a node except the last host. In [Host.TryConn] it is that of
 // each host without a proxy: with a proxy, the limit covers the login at the jump host, too.
-const briefTimeout = 5 * time.Second
+const (
+	longTimeout  = 15 * time.Second
+	briefTimeout = 5 * time.Second
+)
 
 // timeoutOf returns the time limit of connecting and logging in with cfg. last says that the node has no later host to try.
 func (o Options) timeoutOf(cfg sshconfig.Config, last bool) time.Duration {
 	if o.brief && !isProxied(cfg) || !o.brief && !last {
-		return cmp.Or(o.Timeout, cfg.ConnectTimeout, briefTimeout)
+		return o.loginTimeout(cfg, briefTimeout)
 	}
-	return o.withDefaults(cfg).Timeout
+	return o.loginTimeout(cfg, longTimeout)
 }
 
 // dialInOrder dials the candidates one after the other and returns the connection to the first that accepts a login. Every later

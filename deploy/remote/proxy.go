@@ -23,7 +23,15 @@ func openTransport(ctx context.Context, cfg sshconfig.Config, opts Options) (net
 	case cfg.ProxyCommand != "":
 		return startProxy(cfg, Cmd{Argv: []string{"sh", "-c", "exec " + cfg.ProxyCommand}, Name: "the proxy command"}), nil
 	}
-	return opts.DialContext(ctx, cfg.Network, cfg.Addr())
+	if opts.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, opts.limit)
+		defer cancel()
+	}
+	if opts.DialContext != nil {
+		return opts.DialContext(ctx, cfg.Network, cfg.Addr())
+	}
+	return (&net.Dialer{}).DialContext(ctx, cfg.Network, cfg.Addr())
 }
 
 // isProxied reports whether a jump host or a proxy command connects to the node.
@@ -36,8 +44,7 @@ type proxyConn struct {
 }
 
 func startProxy(cfg sshconfig.Config, cmd Cmd) net.Conn {
-	here := sshconfig.Config{Node: cfg.Node, Local: true}
-	local := newConn(here, Options{}.withDefaults(here), newLocalTransport())
+	local := newConn(sshconfig.Config{Node: cfg.Node, Local: true}, Options{}, newLocalTransport())
 	return proxyConn{local.DialCommand(cmd), local}
 }
 
@@ -58,11 +65,5 @@ func (p proxyConn) Close() error { return p.local.Close() }
 func (p proxyConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
 func (p proxyConn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
 func (p proxyConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
-func (p proxyConn) LocalAddr() net.Addr              { return proxyAddr{} }
-func (p proxyConn) RemoteAddr() net.Addr             { return proxyAddr{} }
-
-// proxyAddr is the address of a proxyConn. It has the form of a TCP address, because the known_hosts library parses it.
-type proxyAddr struct{}
-
-func (proxyAddr) Network() string { return "tcp" }
-func (proxyAddr) String() string  { return "0.0.0.0:0" }
+func (p proxyConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (p proxyConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }

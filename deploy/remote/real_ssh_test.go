@@ -49,7 +49,7 @@ Host hop
 		t.Errorf("%+v", cfg)
 	}
 	cfg.AcceptNew = false
-	conn := dial(t, cfg, lively(500*time.Millisecond))
+	conn := dial(t, lively(cfg, 500*time.Millisecond), remote.Options{})
 	out, err := conn.Output(t.Context(), remote.Cmd{Argv: []string{"cat"}, Stdin: strings.NewReader(strings.Repeat("x", 1<<20))})
 	if err != nil || len(out) != 1<<20 {
 		t.Errorf("%d bytes, %v", len(out), err)

@@ -26,6 +26,8 @@ const (
 	stderrTail = 4 << 10 // bytes of stderr that an error contains
 	maxOutput  = 4 << 20 // default of Cmd.MaxOutput
 
+	commandTimeout = 10 * time.Minute // time limit of a command whose context has no deadline
+
 	// A command that is cancelled gets SIGTERM first, and SIGKILL if it does not end. On a fast network, the
 	// cancellation usually takes less than a second in total.
 	termGrace = 400 * time.Millisecond // time limit of a cancelled command to end after SIGTERM
@@ -45,7 +47,7 @@ type Cmd struct {
 	Sudo   bool      // run as root: with the escalation command, unless the login user is root
 
 	// A command that exceeds a limit is ended. MaxOutput is the maximal number of bytes of stdout and stderr together; 0 means 4 MiB. If
-	// the context of the command has no deadline, Options.CommandTimeout limits the duration of the command.
+	// the context of the command has no deadline, the command may take 10 minutes.
 	MaxOutput int64
 	Unlimited bool // neither limit applies: the user reads the output and decides when the command ends
 }
@@ -88,7 +90,7 @@ func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
 	}
 	if _, limited := ctx.Deadline(); !limited && !cmd.Unlimited {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.opts.CommandTimeout)
+		ctx, cancel = context.WithTimeout(ctx, commandTimeout)
 		defer cancel()
 	}
 	select {

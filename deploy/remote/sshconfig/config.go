@@ -76,10 +76,9 @@ type Config struct {
 	// Fallbacks of its own.
 	Fallbacks []Config
 
-	// These settings of the user apply where the field of Options is 0. Options documents the defaults.
-	ConnectTimeout    time.Duration
-	KeepAliveInterval time.Duration
-	KeepAliveMax      int
+	ConnectTimeout    time.Duration // 0: see remote.Options
+	KeepAliveInterval time.Duration // time between two keepalives (ServerAliveInterval); 0: 15 s
+	KeepAliveMax      int           // number of keepalives without an answer after which the connection is closed; 0: 3
 }
 
 // Addr returns host:port.
