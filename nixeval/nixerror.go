@@ -99,61 +99,37 @@ func (e *NixError) Hint() string {
 		return "the full log: nix log " + e.Drv
 	}
 	for _, h := range hints {
-		if h.re.MatchString(e.Raw) || h.re.MatchString(e.Text) {
-			return h.hint
+		if re := regexp.MustCompile(h[0]); re.MatchString(e.Raw) || re.MatchString(e.Text) {
+			return h[1]
 		}
 	}
 	return ""
 }
 
 // hints lists regular expressions for error messages, each with a hint for the user. The first that matches is used.
-var hints = []struct {
-	re   *regexp.Regexp
-	hint string
-}{
-	{
-		regexp.MustCompile(`is not tracked by Git|getting status of '/nix/store/[^']*-source/[^']*'|path '/nix/store/[^']*-source/[^']*' does not exist|access to .*-source/.* is forbidden|/nix/store/[^' ]*-source/[^' ]*.*No such file`),
-		"a flake in a git repository sees only files that git knows; run `git add` on the missing file",
-	},
-	{
-		regexp.MustCompile(`'/[^']*%[0-9A-F]{2}[^']*': No such file|'git' failed[^%]*%[0-9A-F]{2}`),
-		"this version of Nix cannot read a flake from a folder whose name has characters such as spaces; rename the folder, or use a newer Nix",
-	},
-	{
-		regexp.MustCompile(`infinite recursion encountered`),
-		"a value depends on itself; often a module uses `config` or `nodes` to decide what it imports or which attributes it defines. --show-trace shows the cycle",
-	},
-	{
-		regexp.MustCompile(`file 'nixpkgs' was not found in the Nix search path|undefined variable '__nixPath'`),
-		"set meta.nixpkgs in the hive, or NIX_PATH=nixpkgs=…",
-	},
-	{
-		regexp.MustCompile(`in pure (?:eval(?:uation)? )?mode|is forbidden in restricted mode`),
-		"a flake is evaluated in pure mode: use its inputs, or pass --impure",
-	},
-	{
-		regexp.MustCompile(`is required to build '|Reason: platform mismatch`),
-		"this computer cannot build it: use a remote builder (meta.machinesFile), deployment.buildOnTarget, or boot.binfmt.emulatedSystems of this computer's NixOS",
-	},
-	{
-		regexp.MustCompile(`stack overflow|possible infinite recursion`),
-		"a function calls itself without end; --show-trace shows the cycle",
-	},
-	{
-		regexp.MustCompile(`cannot connect to (?:daemon|socket)`),
-		"start the Nix daemon, or run as the user who owns the store",
-	},
-	{
-		regexp.MustCompile(`(?s)could not read (?:Username|Password)|Permission denied \(publickey|Host key verification failed|terminal prompts disabled`),
-		"Nix cannot ask for a password here: use an SSH agent, a git credential helper, or access-tokens in nix.conf, and connect to the host once manually",
-	},
-	{
-		regexp.MustCompile(`does not exist\. Definition values`),
-		"check the spelling of the option, and that the module which declares it is imported",
-	},
+var hints = [][2]string{
+	{`is not tracked by Git|getting status of '/nix/store/[^']*-source/[^']*'|path '/nix/store/[^']*-source/[^']*' does not exist|access to .*-source/.* is forbidden|/nix/store/[^' ]*-source/[^' ]*.*No such file`,
+		"a flake in a git repository sees only files that git knows; run `git add` on the missing file"},
+	{`'/[^']*%[0-9A-F]{2}[^']*': No such file|'git' failed[^%]*%[0-9A-F]{2}`,
+		"this version of Nix cannot read a flake from a folder whose name has characters such as spaces; rename the folder, or use a newer Nix"},
+	{`infinite recursion encountered`,
+		"a value depends on itself; often a module uses `config` or `nodes` to decide what it imports or which attributes it defines. --show-trace shows the cycle"},
+	{`file 'nixpkgs' was not found in the Nix search path|undefined variable '__nixPath'`,
+		"set meta.nixpkgs in the hive, or NIX_PATH=nixpkgs=…"},
+	{`in pure (?:eval(?:uation)? )?mode|is forbidden in restricted mode`,
+		"a flake is evaluated in pure mode: use its inputs, or pass --impure"},
+	{`is required to build '|Reason: platform mismatch`,
+		"this computer cannot build it: use a remote builder (meta.machinesFile), deployment.buildOnTarget, or boot.binfmt.emulatedSystems of this computer's NixOS"},
+	{`stack overflow|possible infinite recursion`,
+		"a function calls itself without end; --show-trace shows the cycle"},
+	{`cannot connect to (?:daemon|socket)`,
+		"start the Nix daemon, or run as the user who owns the store"},
+	{`(?s)could not read (?:Username|Password)|Permission denied \(publickey|Host key verification failed|terminal prompts disabled`,
+		"Nix cannot ask for a password here: use an SSH agent, a git credential helper, or access-tokens in nix.conf, and connect to the host once manually"},
+	{`does not exist\. Definition values`,
+		"check the spelling of the option, and that the module which declares it is imported"},
 }
 
-// newNixError converts an error in Nix's log.
 func newNixError(e nixlog.Error) *NixError {
 	return &NixError{Text: e.Text, Raw: e.Raw, File: e.File, Line: e.Line, Col: e.Col, Drv: e.Drv}
 }
