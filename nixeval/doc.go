@@ -2,13 +2,6 @@
 // values: the nodes ([Hive]), the derivation of each node's system ([Closure]), and
 // the built closures in the store.
 //
-//	e := nixeval.New(nixeval.Options{Source: source})
-//	hive, err := e.Survey(ctx)                      // names, roles, tags: one evaluation
-//	closures, err := e.Instantiate(ctx, units, nil) // derivations: each unit once, in chunks
-//	built, err := e.Build(ctx, closures, "")        // store paths: one nix-store process
-//
-// [Builds] builds units while others are still being evaluated.
-//
 // The Nix code is in nix/eval.nix. It supports Colmena's hive format and adds roles,
 // cluster, facts and --set. The file is embedded in the binary and passed to Nix as
 // text, together with the modules that nixbench adds to every node. So nothing is

@@ -25,7 +25,6 @@ type Hive struct {
 	Broken map[string]*NixError
 }
 
-// Meta contains the options of the hive's `meta` that the Go code uses.
 type Meta struct {
 	Name          string  `json:"name"`
 	Description   string  `json:"description"`
@@ -33,7 +32,6 @@ type Meta struct {
 	AllowApplyAll bool    `json:"allowApplyAll"`
 }
 
-// Cluster contains the options of the hive's `cluster`.
 type Cluster struct {
 	Name        *string               `json:"name"`
 	Declared    bool                  `json:"declared"`  // the hive sets `cluster`
@@ -43,7 +41,6 @@ type Cluster struct {
 	Hypervisors map[string]Hypervisor `json:"hypervisors"`
 }
 
-// Network is the network of the cluster's machines.
 type Network struct {
 	Name   string  `json:"name"`
 	CIDR   string  `json:"cidr"`
@@ -59,7 +56,6 @@ type Endpoint struct {
 	Port    int     `json:"port"`
 }
 
-// Hypervisor is a host that runs machines.
 type Hypervisor struct {
 	Kind     string `json:"kind"`
 	URI      string `json:"uri"`
@@ -132,7 +128,6 @@ type Engine struct {
 	Settings json.RawMessage `json:"settings"`
 }
 
-// Key is one of `deployment.keys`.
 type Key struct {
 	Name        string     `json:"name"`
 	Text        *Secret    `json:"text"`
@@ -160,10 +155,8 @@ type Generated struct {
 // uploads keys calls Reveal.
 type Secret struct{ text string }
 
-// NewSecret returns a Secret with the given text.
 func NewSecret(text string) *Secret { return &Secret{text} }
 
-// Reveal returns the text.
 func (s Secret) Reveal() string { return s.text }
 
 func (Secret) String() string               { return "(secret)" }
@@ -217,7 +210,6 @@ type surveyResult struct {
 	Deployments map[string]Deployment `json:"deployments"`
 }
 
-// anyKey reports whether one of deployment.keys has the property.
 func (s surveyResult) anyKey(property func(Key) bool) bool {
 	for _, d := range s.Deployments {
 		for _, key := range d.Keys {
@@ -229,7 +221,6 @@ func (s surveyResult) anyKey(property func(Key) bool) bool {
 	return false
 }
 
-// hasText reports whether the hive contains the text of the key.
 func (k Key) hasText() bool { return k.Text != nil }
 
 // isDeleted reports whether the file of the key was in the Nix store, and the garbage collector has deleted it.
@@ -372,7 +363,6 @@ func SortedNames[V any](m map[string]V) []string {
 	return slices.SortedFunc(maps.Keys(m), CompareNatural)
 }
 
-// leadingDigits returns the number of digits at the beginning of s.
 func leadingDigits(s string) int {
 	n := 0
 	for n < len(s) && s[n] >= '0' && s[n] <= '9' {

@@ -1,9 +1,6 @@
 // Package closure copies store paths to a node: systems that were built locally, or
 // derivations that the node builds itself.
 //
-//	c := &closure.Copier{Send: send}
-//	stats, err := c.Copy(ctx, "web-1", host, []string{toplevel})
-//
 // The copier connects to the node's Nix daemon over the existing SSH connection, and speaks
 // the daemon's protocol. It first checks whether the paths are valid on the node. If they
 // are, their closures are valid too: one round trip suffices, and no local Nix process is
@@ -18,7 +15,4 @@
 //
 // After an interrupted copy there are no incomplete paths on the node: a path becomes valid when it has been received
 // completely, and the next Copy transfers the other paths. The [*Error] contains the cause and a hint for the user.
-//
-// Copied paths are not protected: a garbage collection on the node may delete them
-// until a profile refers to them. Protect prevents the deletion.
 package closure

@@ -34,7 +34,6 @@ type Conn struct {
 	closed sync.WaitGroup
 }
 
-// newConn returns a connection over a transport.
 func newConn(cfg sshconfig.Config, opts Options, t transport) *Conn {
 	c := &Conn{
 		cfg: cfg, opts: opts, transport: t, sudo: opts.sudo,
@@ -56,10 +55,8 @@ func newConn(cfg sshconfig.Config, opts Options, t transport) *Conn {
 	return c
 }
 
-// Node returns the name of the node, for messages.
 func (c *Conn) Node() string { return c.cfg.Node }
 
-// User returns the login user.
 func (c *Conn) User() string { return c.cfg.User }
 
 // Done returns a channel that is closed when the connection has ended. After that, Err returns the reason.

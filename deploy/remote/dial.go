@@ -128,7 +128,6 @@ const (
 	stepLogIn   = "log in to"
 )
 
-// explainFailure returns the error of Dial for err, the error of a step.
 func explainFailure(ctx context.Context, cfg sshconfig.Config, clock *loginClock, hosts *hostkeys.Checker, id *identity.Login, step string, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -182,7 +181,6 @@ func isRefusedLogin(err error) bool {
 		func(s string) bool { return strings.Contains(text, s) })
 }
 
-// loginClock cancels a context when a time limit has expired. It can be paused.
 type loginClock struct {
 	limit  time.Duration
 	ctx    context.Context

@@ -7,26 +7,11 @@
 //	conn, err := host.Conn(ctx)
 //	err = conn.Run(ctx, remote.Cmd{Argv: []string{"tee", "/etc/motd"}, Stdin: text, Sudo: true})
 //
-// Package hostkeys checks the key that a host shows, and package identity loads the keys that a login offers.
-//
-// # Commands
-//
-// Argv is quoted, so that a shell never interprets an argument. Secrets must be passed
-// on stdin: every user of the node can read argv.
-//
 // Each command prints a mark with its process id on stderr before it starts; the client removes the mark from the
 // output. With the process id, the processes of a cancelled command are ended over another session, because sshd does
 // not end them. The mark also proves that sudo has started the command: only then, the stdin of the command is sent.
 //
-// sudo's password is asked for once per Host, kept in memory, and written to sudo's stdin after sudo's prompt, which is
-// unique for each command. Without a Prompt, sudo is run in non-interactive mode.
-//
-// # Errors
-//
 // Every call ends in bounded time, or when its context ends. A connection whose server is silent is closed after
 // three missed keepalives, or earlier if Options.Down reports that the node's machine does not run. Each error type
-// corresponds to one action of the user: UnreachableError, AuthError, EscalationError, RunError, LostError, and the
-// errors of package hostkeys.
-//
-// Package sshtest has an SSH server for tests. It passes the same contract suite as OpenSSH's sshd (TestContract).
+// corresponds to one action of the user.
 package remote

@@ -77,7 +77,6 @@ func (c *Conn) Forward(listener net.Listener, dial func(context.Context) (io.Rea
 	return f
 }
 
-// forward is a local listener whose connections are forwarded until ctx ends.
 type forward struct {
 	listener net.Listener
 	dial     func(context.Context) (io.ReadWriteCloser, error)
@@ -86,7 +85,6 @@ type forward struct {
 	work     sync.WaitGroup
 }
 
-// Close stops listening, removes the socket and closes the open connections.
 func (f *forward) Close() error {
 	f.cancel()
 	f.work.Wait()

@@ -92,7 +92,6 @@ func (h *Host) Fresh(ctx context.Context) (*Conn, error) {
 	return conn, err
 }
 
-// Run runs a command on the shared connection.
 func (h *Host) Run(ctx context.Context, cmd Cmd) error {
 	conn, err := h.Conn(ctx)
 	if err != nil {

@@ -98,7 +98,6 @@ func (s *localSession) Wait() error {
 	return &exitError{status: ended.ExitStatus()}
 }
 
-// Signal sends a signal to the process group of the command.
 func (s *localSession) Signal(name ssh.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +107,6 @@ func (s *localSession) Signal(name ssh.Signal) error {
 	return syscall.Kill(-s.group, unix.SignalNum("SIG"+string(name)))
 }
 
-// Close ends the command if it still runs.
 func (s *localSession) Close() error {
 	s.end()
 	return nil

@@ -65,7 +65,6 @@ func (cmd Cmd) String() string {
 	return text
 }
 
-// Output runs a command and returns its stdout.
 func (c *Conn) Output(ctx context.Context, cmd Cmd) ([]byte, error) {
 	var out bytes.Buffer
 	cmd.Stdout = &out
@@ -104,7 +103,6 @@ func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
 	return c.runUncounted(ctx, cmd, true)
 }
 
-// newCancelError returns the error of a command that was ended, or not started, because ctx has ended.
 func (c *Conn) newCancelError(ctx context.Context, cmd Cmd) error {
 	cause := context.Cause(ctx)
 	if size := (*durable.SizeError)(nil); errors.As(cause, &size) {
@@ -117,7 +115,6 @@ func (c *Conn) newCancelError(ctx context.Context, cmd Cmd) error {
 	return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: %w", cmd, c.cfg.Addr(), cause))
 }
 
-// newTimeoutError returns the error of a command that has not ended before its deadline.
 func (c *Conn) newTimeoutError(cmd Cmd, err error) error {
 	return &TimeoutError{failure.About{Node: c.cfg.Node, Text: fmt.Sprintf("%s on %s: no answer in time: %v", cmd, c.cfg.Addr(), err), Err: err,
 		Advice: "the node accepts connections, but its commands do not end in time: check its load, memory and disk, then run the command again"}}
@@ -234,7 +231,6 @@ func (r *runningCommand) start(ctx context.Context, argv []string, stdin io.Writ
 	return ended, fed
 }
 
-// explainCancel returns the error of a command that was ended because ctx has ended.
 func (r *runningCommand) explainCancel(ctx context.Context) error {
 	if refused := (*EscalationError)(nil); errors.As(context.Cause(ctx), &refused) {
 		return refused

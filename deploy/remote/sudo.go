@@ -103,7 +103,6 @@ func (s *sudoPassword) get(ctx context.Context, wrong []byte, ask Prompt, questi
 	return slices.Clone(s.value), nil
 }
 
-// forget overwrites the password in memory.
 func (s *sudoPassword) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -78,7 +78,6 @@ func (h *Checker) Algorithms() []string {
 	return all
 }
 
-// hasAuthority reports whether the known_hosts files contain a certificate authority for the host.
 func (h *Checker) hasAuthority() bool {
 	return slices.ContainsFunc(h.db.HostKeys(h.cfg.KnownHostsName()), func(k knownhosts.PublicKey) bool { return k.Cert })
 }
@@ -181,7 +180,6 @@ func (h *Checker) saveKey(key ssh.PublicKey) error {
 	return again.load(true) // for later connections
 }
 
-// formatLine returns the line of a known_hosts file for the host and the key.
 func (h *Checker) formatLine(key ssh.PublicKey) string {
 	host := knownhosts.Normalize(h.cfg.KnownHostsName())
 	if h.cfg.HashKnownHosts {

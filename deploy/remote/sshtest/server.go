@@ -1,8 +1,7 @@
 // Package sshtest is an SSH server inside the test's process. The server runs
 // commands with sh or passes them to a function, forwards unix sockets and TCP
 // connections, and can be configured to be slow, silent or strict. It listens on
-// loopback only. A server uses a listener, a goroutine and a few kilobytes, so that
-// a test can start a thousand servers.
+// loopback only.
 //
 // The tests of package remote that run with a real sshd also pass with this server.
 package sshtest
@@ -40,7 +39,6 @@ type Options struct {
 	FreezeAfter      int64 // call Freeze when clients have sent this number of bytes; 0: no limit
 }
 
-// Server is a running server.
 type Server struct {
 	opts       Options
 	config     *ssh.ServerConfig
@@ -60,7 +58,6 @@ type Server struct {
 	work   sync.WaitGroup
 }
 
-// Start starts a server.
 func Start(opts Options) (*Server, error) {
 	announce := opts.Handler != nil
 	if opts.Handler == nil {
@@ -88,7 +85,6 @@ func Start(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// NewKey generates an ed25519 key.
 func NewKey() (ssh.Signer, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -130,7 +126,6 @@ func (s *Server) serverConfig() *ssh.ServerConfig {
 // Addr returns host:port.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Port returns the port on 127.0.0.1.
 func (s *Server) Port() int { return s.listener.Addr().(*net.TCPAddr).Port }
 
 // HostKey returns the first host key, in the format of an authorized_keys file.
@@ -138,7 +133,6 @@ func (s *Server) HostKey() string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(s.hostKey)))
 }
 
-// Key returns the first host key.
 func (s *Server) Key() ssh.PublicKey { return s.hostKey }
 
 // KnownHostsLine returns the line of a known_hosts file that contains the server's first host key.
