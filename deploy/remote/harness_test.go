@@ -218,7 +218,7 @@ func inProcess(t testing.TB, w want) *server {
 	s.restart = func() {
 		var err error
 		running, err = sshtest.Start(sshtest.Options{
-			Addr:             net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)),
+			Port:             s.port,
 			HostKeys:         []ssh.Signer{w.hostKey.signer},
 			AuthorizedKeys:   []ssh.PublicKey{w.user.signer.PublicKey()},
 			ForbidForwarding: w.forbidForwarding,

@@ -7,7 +7,6 @@
 package sshtest
 
 import (
-	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -26,7 +25,7 @@ import (
 // Options configure a server. The zero value accepts every key, runs commands with sh
 // and allows all forwarding.
 type Options struct {
-	Addr           string          // "": 127.0.0.1 and a free port
+	Port           int             // on 127.0.0.1; 0: a free port
 	HostKeys       []ssh.Signer    // nil: one new ed25519 key
 	AuthorizedKeys []ssh.PublicKey // nil: every key is accepted
 	Handler        Handler         // nil: sh runs the line
@@ -64,7 +63,7 @@ func Start(opts Options) (*Server, error) {
 		opts.Handler = shellHandler(opts.Env)
 	}
 	if len(opts.HostKeys) == 0 {
-		key, err := NewKey()
+		key, err := ssh.ParsePrivateKey(GeneratePrivateKey())
 		if err != nil {
 			return nil, err
 		}
@@ -72,25 +71,13 @@ func Start(opts Options) (*Server, error) {
 	}
 	s := &Server{opts: opts, printMarks: announce, hostKey: opts.HostKeys[0].PublicKey(), open: map[net.Conn]bool{}, froze: make(chan struct{})}
 	s.config = s.serverConfig()
-	listener, err := net.Listen("tcp", cmp.Or(opts.Addr, "127.0.0.1:0"))
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", opts.Port))
 	if err != nil {
 		return nil, fmt.Errorf("start the test ssh server: %w", err)
-	}
-	if !listener.Addr().(*net.TCPAddr).IP.IsLoopback() {
-		listener.Close()
-		return nil, fmt.Errorf("a test ssh server listens on loopback only, not on %s", opts.Addr)
 	}
 	s.listener = listener
 	s.work.Go(s.acceptConns)
 	return s, nil
-}
-
-func NewKey() (ssh.Signer, error) {
-	_, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	return ssh.NewSignerFromKey(private)
 }
 
 // GeneratePrivateKey generates an ed25519 key and returns it as PEM, for a file of a client's IdentityFiles.

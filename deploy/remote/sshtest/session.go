@@ -86,48 +86,31 @@ func (s *Server) serveSession(ctx context.Context, user string, offered ssh.NewC
 	defer channel.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	toProcess := make(chan string, 16)
-	done := make(chan struct{})
-	running := false
-	for {
-		select {
-		case <-done:
-			return
-		case r, ok := <-requests:
-			if !ok {
-				cancel()
-				if running {
-					<-done
-				}
-				return
-			}
-			switch r.Type {
-			case "exec":
-				var body struct{ Line string }
-				if running || ssh.Unmarshal(r.Payload, &body) != nil {
-					r.Reply(false, nil)
-					continue
-				}
-				running = true
+	lines, signals := make(chan string, 1), make(chan string, 16)
+	go func() {
+		defer cancel() // the client has closed the session
+		started := false
+		for r := range requests {
+			var body struct{ Text string }
+			valid := ssh.Unmarshal(r.Payload, &body) == nil
+			switch {
+			case r.Type == "exec" && valid && !started:
+				started = true
 				r.Reply(true, nil)
-				s.commands.Add(1)
-				e := &Exec{User: user, Line: body.Line, Stdin: channel, Stdout: channel, Stderr: channel.Stderr(), Signals: toProcess}
-				go func() {
-					defer close(done)
-					s.runCommand(ctx, e, channel)
-				}()
-			case "signal":
-				var body struct{ Name string }
-				if ssh.Unmarshal(r.Payload, &body) == nil {
-					select {
-					case toProcess <- body.Name:
-					default:
-					}
-				}
+				lines <- body.Text
+			case r.Type == "signal" && valid && len(signals) < cap(signals):
+				signals <- body.Text
 			default:
 				r.Reply(false, nil)
 			}
 		}
+	}()
+	select {
+	case line := <-lines:
+		s.commands.Add(1)
+		e := &Exec{User: user, Line: line, Stdin: channel, Stdout: channel, Stderr: channel.Stderr(), Signals: signals}
+		s.runCommand(ctx, e, channel)
+	case <-ctx.Done():
 	}
 }
 
