@@ -50,7 +50,7 @@ var exitOrder = []struct {
 		&hostkeys.ChangedError{}, &remote.AuthError{About: failure.About{Err: errPlain}}, &remote.AllHostsError{Errs: []error{errPlain}}, &remote.EscalationError{}, &remote.LoginShellError{}, fleet.NewNoHostError(nixeval.Node{}, false),
 		&fleet.NodeError{Step: event.Connect, Err: errPlain}}},
 	{9, []error{rollout.NewClusterUnavailableError(errPlain), inspect.NewUnknownError(errPlain, ""), kubernetes.NewAccessError(errPlain)}},
-	{7, []error{&fleet.NodeError{Step: event.Copy, Err: errPlain}, &fleet.NodeError{Step: event.Keys, Err: errPlain}, &closure.Error{Err: errPlain}}},
+	{7, []error{&fleet.NodeError{Step: event.Copy, Err: errPlain}, &fleet.NodeError{Step: event.Keys, Err: errPlain}, &closure.Error{About: failure.About{Err: errPlain}}}},
 	{8, []error{&fleet.NodeError{Step: event.Activate, Err: errPlain}, &fleet.NodeError{Step: event.Drain, Err: errPlain},
 		&engine.VersionError{}, &engine.BlockedError{}, &activate.RebootError{}, &remote.LostError{About: failure.About{Err: errPlain}},
 		activate.NewNotNixOSError(""), node.NewGoneError("a", "b"), &activate.BusyError{}, &activate.LostSightError{About: failure.About{Err: errPlain}}}},
@@ -102,7 +102,7 @@ func TestExitCodeOfWrappedError(t *testing.T) {
 		{8, func(err error) error { return kubernetes.NewAccessError(err) }, true},
 		{8, func(err error) error { return failure.WithKind(failure.Cluster, err) }, true},
 		{9, func(err error) error { return &fleet.NodeError{Step: event.Copy, Err: err} }, false},
-		{9, func(err error) error { return &closure.Error{Err: err} }, false},
+		{9, func(err error) error { return &closure.Error{About: failure.About{Err: err}} }, false},
 		{10, func(err error) error { return &fleet.NodeError{Step: event.Activate, Err: err} }, false},
 		{10, func(err error) error { return &activate.RebootError{About: failure.About{Err: err}} }, true},
 		{10, func(err error) error {

@@ -53,14 +53,14 @@ func (c *Copier) withLink(ctx context.Context, node string, h Host, do func(*lin
 	if err == nil {
 		return do(l)
 	}
-	e := l.newError("connect to the Nix daemon", l.explain(ctx, err))
+	advice := ""
 	switch text := err.Error(); {
 	case strings.Contains(text, "Permission denied"), strings.Contains(text, "not allowed to connect"):
-		e.hint = daemonAccessHint(node, conn.User())
+		advice = daemonAccessHint(node, conn.User())
 	case errors.As(err, new(*remote.RunError)):
-		e.hint = "a node needs Nix, with nix-daemon on the PATH of a login that is not interactive; if it has Nix, see systemctl status nix-daemon.socket"
+		advice = "a node needs Nix, with nix-daemon on the PATH of a login that is not interactive; if it has Nix, see systemctl status nix-daemon.socket"
 	}
-	return e
+	return newError(node, "connect to the Nix daemon", l.explain(ctx, err), advice)
 }
 
 // dial connects to the socket of the node's Nix daemon. If that is not possible, for example because sshd forbids it
@@ -120,16 +120,12 @@ func (l *link) stream(ctx context.Context, m pathSet) error {
 	if err == nil {
 		return nil
 	}
-	e, printed := l.newError(m.stepName(), l.explain(ctx, err)), ""
+	cause, printed := l.explain(ctx, err), ""
 	if reported := (*daemon.Error)(nil); errors.As(err, &reported) && len(left) > 0 && ctx.Err() == nil {
 		printed = nixlog.StripANSI(reported.Message)
-		e.Err = fmt.Errorf("the Nix daemon reports for %s: %s", left[0], firstLine(printed))
-		if firstLine(printed) != printed {
-			e.Stderr = printed
-		}
+		cause = fmt.Errorf("the Nix daemon reports for %s: %s", left[0], firstLine(printed))
 	}
-	l.addCopyReason(e, printed, len(m.paths)-len(left))
-	return e
+	return l.newCopyError(m, cause, len(m.paths)-len(left), "", printed)
 }
 
 // explain returns the reason for an error of the daemon's connection: the run was cancelled, the connection to the
@@ -187,7 +183,7 @@ func (l *link) queryInvalid(ctx context.Context, paths []string) ([]string, erro
 		return err
 	})
 	if err != nil {
-		return nil, l.newError("query the missing paths", l.explain(ctx, err))
+		return nil, newError(l.node, "query the missing paths", l.explain(ctx, err), "")
 	}
 	return without(paths, valid), nil
 }

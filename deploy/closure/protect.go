@@ -21,7 +21,7 @@ func (l *link) protect(ctx context.Context, path, name string, copy func() error
 		return copy()
 	}
 	if err := l.ask(func() error { return l.daemon.AddTempRoot(path) }); err != nil {
-		return l.newError("protect "+path, l.explain(ctx, err))
+		return newError(l.node, "protect "+path, l.explain(ctx, err), "")
 	}
 	if err := copy(); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (l *link) protect(ctx context.Context, path, name string, copy func() error
 		}
 	}
 	if err != nil {
-		return l.newError("protect "+path, err)
+		return newError(l.node, "protect "+path, err, "")
 	}
 	return nil
 }

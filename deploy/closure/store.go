@@ -66,7 +66,7 @@ func (c *Copier) readClosure(ctx context.Context, node string, paths []string) (
 	}
 	all, missing := r.sortClosure(paths)
 	if err = cmp.Or(context.Cause(ctx), err, missing); err != nil {
-		return pathSet{}, &Error{Node: node, Phase: event.Copy, Step: "read the closure", Err: err}
+		return pathSet{}, newError(node, "read the closure", err, "")
 	}
 	return all, nil
 }
@@ -102,7 +102,7 @@ func (c *Copier) Sizes(ctx context.Context, node string, h Host, path string) (m
 	var infos map[string]*daemon.PathInfo
 	err := c.withLink(ctx, node, h, func(l *link) (err error) {
 		if infos, err = queryClosure(l.daemon, []string{path}, nil); err != nil {
-			return l.newError("read the closure of the running system", l.explain(ctx, err))
+			return newError(l.node, "read the closure of the running system", l.explain(ctx, err), "")
 		}
 		return nil
 	})

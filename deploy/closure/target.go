@@ -53,19 +53,16 @@ func (l *link) build(ctx context.Context, drv string) error {
 	if err == nil {
 		return nil
 	}
-	e := &Error{Node: l.node, Phase: event.Build, Step: "build on the node", Err: err}
+	step, command := "build on the node", "command: "+strings.Join(argv, " ")
 	var exit *remote.RunError
 	if !errors.As(err, &exit) {
-		return e // leave the command out of the message, because the run was cancelled or the connection was lost
+		return newError(l.node, step, err, "") // without the command, because the run was cancelled or the connection was lost
 	}
-	e.Argv = argv
 	if failures := nixeval.BuildFailures(log); len(failures) > 0 && failures[0].Drv != "" {
-		e.Err, e.hint = &nixeval.BuildError{Units: []string{l.node}, Failures: failures}, "the full log is on the node: nix log "+failures[0].Drv
-		return e
+		failed := &nixeval.BuildError{Units: []string{l.node}, Failures: failures}
+		return newError(l.node, step, failed, "the full log is on the node: nix log "+failures[0].Drv, command)
 	}
-	e.Stderr = log.Output()
-	e.Err = fmt.Errorf("nix-store ended with exit status %d", exit.ExitStatus)
-	return e
+	return newError(l.node, step, fmt.Errorf("nix-store ended with exit status %d", exit.ExitStatus), "", command, log.Output())
 }
 
 // newBuildSink returns a sink for the events of one build's log. The sink sends them as events of the node.

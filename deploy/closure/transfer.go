@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/nixeval"
@@ -21,13 +22,13 @@ func (l *link) runNixCopy(ctx context.Context, paths, flags []string, m pathSet)
 	// A new folder has mode 0700. The path of a socket must be short, so the default is not $TMPDIR.
 	dir, err := os.MkdirTemp(cmp.Or(l.c.Dir, "/tmp"), "nixbench-")
 	if err != nil {
-		return l.newError(m.stepName(), err)
+		return newError(l.node, m.stepName(), err, "")
 	}
 	defer os.RemoveAll(dir)
 	socket := filepath.Join(dir, "nix")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
-		return l.newError(m.stepName(), err)
+		return newError(l.node, m.stepName(), err, "")
 	}
 	forward := l.conn.Forward(listener, l.dial)
 	defer forward.Close()
@@ -73,23 +74,16 @@ func (l *link) runNixCopy(ctx context.Context, paths, flags []string, m pathSet)
 	if lost := l.conn.Err(); lost != nil && ctx.Err() == nil {
 		err = lost
 	}
-	e := l.newError(m.stepName(), err)
 	if !errors.As(err, new(*exec.ExitError)) { // the run was cancelled, the connection was lost, or Nix is not installed
-		l.addCopyReason(e, "", 0)
-		return e
+		return l.newCopyError(m, err, 0, "", "")
 	}
-	e.Argv, e.Stderr = argv, log.Output()
 	if n := len(log.Errors); n > 0 {
-		e.Err = errors.New(firstLine(log.Errors[n-1].Raw))
-		if e.Stderr == e.Err.Error() {
-			e.Stderr = ""
-		}
+		err = errors.New(firstLine(log.Errors[n-1].Raw))
 	}
 	// Ask the node's daemon which paths are still missing, because Nix's log also counts data that was sent but not received.
 	copied := 0
 	if left, err := l.queryInvalid(ctx, m.paths); err == nil {
 		copied = len(m.paths) - len(left)
 	}
-	l.addCopyReason(e, log.Output(), copied)
-	return e
+	return l.newCopyError(m, err, copied, "command: "+strings.Join(argv, " "), log.Output())
 }
