@@ -34,7 +34,7 @@ func NewEvaluated(h *Hive, nodes []Node, systems map[string]Closure, noKeys bool
 // Check returns an error unless everything is there to deploy the nodes without the hive. It may come from somebody else, who must
 // not choose programs that run on this computer. Options of SSH could do so, or write files. So could a derivation, which Nix would build.
 func (e *Evaluated) Check() error {
-	if e.Survey == nil || len(e.Survey.Named) == 0 || len(e.Survey.Roles) > 0 || e.Survey.Cluster != nil || e.Survey.Meta.MachinesFile != nil {
+	if e.Survey == nil || len(e.Survey.Named) == 0 || len(e.Survey.Roles) > 0 || e.Survey.Cluster != nil || e.Survey.Meta.MachinesFile != "" {
 		return errors.New("it must contain named nodes, and nothing else of a hive")
 	}
 	hive, err := newHive(*e.Survey, nil)

@@ -26,16 +26,16 @@ type Hive struct {
 }
 
 type Meta struct {
-	Name          string  `json:"name"`
-	Description   string  `json:"description"`
-	MachinesFile  *string `json:"machinesFile"`
-	AllowApplyAll bool    `json:"allowApplyAll"`
+	Name          string `json:"name"`
+	Description   string `json:"description"`
+	MachinesFile  string `json:"machinesFile"` // the file that lists remote builders; null and "": none
+	AllowApplyAll bool   `json:"allowApplyAll"`
 }
 
 type Cluster struct {
 	Name        *string               `json:"name"`
 	Declared    bool                  `json:"declared"`  // the hive sets `cluster`
-	Scheduler   *string               `json:"scheduler"` // nil: the hive has no schedulers
+	Scheduler   string                `json:"scheduler"` // null and "": the hive has no schedulers
 	Network     Network               `json:"network"`
 	Endpoint    *Endpoint             `json:"endpoint"`
 	Hypervisors map[string]Hypervisor `json:"hypervisors"`
@@ -184,10 +184,10 @@ func (h *Hive) ClusterName() string {
 
 // Scheduler returns the scheduler that the hive or --set has chosen, or an empty string.
 func (h *Hive) Scheduler() string {
-	if h.Cluster == nil || h.Cluster.Scheduler == nil {
+	if h.Cluster == nil {
 		return ""
 	}
-	return *h.Cluster.Scheduler
+	return h.Cluster.Scheduler
 }
 
 // Unit returns the unit (a node, or all nodes of a role) with this name, or nil.
@@ -369,12 +369,4 @@ func leadingDigits(s string) int {
 		n++
 	}
 	return n
-}
-
-// BuildersFile returns the path of the file that lists remote builders (meta.machinesFile), or an empty string.
-func (h *Hive) BuildersFile() string {
-	if h.Meta.MachinesFile == nil {
-		return ""
-	}
-	return *h.Meta.MachinesFile
 }

@@ -64,7 +64,7 @@ func Build(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes 
 	var built []string
 	var buildErr error
 	if len(closures) > 0 {
-		built, buildErr = e.Build(ctx, closures, hive.BuildersFile())
+		built, buildErr = e.Build(ctx, closures, hive.Meta.MachinesFile)
 	}
 	return closureResults(nodes, closures, built, evalErr, buildErr), errors.Join(evalErr, buildErr)
 }

@@ -65,7 +65,7 @@ func (s *systems) evaluateAndBuild(ctx context.Context, eval *nixeval.Evaluator)
 	ctx, stopBuilds := context.WithCancel(ctx)
 	defer stopBuilds()
 	units := slices.DeleteFunc(selection.Units(s.nodes), s.buildsOnTarget)
-	s.ctx, s.builds = ctx, eval.NewBuilds(len(units), s.hive.BuildersFile(), s.addBuilt)
+	s.ctx, s.builds = ctx, eval.NewBuilds(len(units), s.hive.Meta.MachinesFile, s.addBuilt)
 	all, evalErr := s.plannedClosures(eval), error(nil)
 	if all == nil {
 		all, evalErr = Instantiate(ctx, eval, s.hive, s.nodes, s.KeepGoing, s.addEvaluated)

@@ -66,7 +66,7 @@ func (l Loader) build(ctx context.Context, kind provider.Kind, roles []string, o
 		}
 		return err
 	}
-	built, buildErr := e.Build(ctx, closures, l.Hive.BuildersFile())
+	built, buildErr := e.Build(ctx, closures, l.Hive.Meta.MachinesFile)
 	errs := []error{buildErr}
 	roots := map[string]nixeval.Closure{}
 	for _, role := range built {
