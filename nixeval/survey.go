@@ -2,11 +2,16 @@ package nixeval
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
+	"strings"
 	"sync"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/nixeval/workload"
 )
@@ -93,4 +98,31 @@ func surveyUnits(ctx context.Context, e *Evaluator, s *surveyResult) (broken map
 		maps.Copy(s.Deployments, part.Deployments)
 		return nil
 	})
+}
+
+// findKeyFiles replaces each key file that is in the store according to Nix, and is not there, by the file with the same name and
+// content in the flake's folder. The reason is that Nix 2.35 and later do not copy the source of a flake to the store unless a
+// derivation needs it. nixbench does not make Nix copy it, because all users can read the store. dir is the folder of the flake; its
+// source may be a folder above, the top of a git repository.
+func findKeyFiles(dir string, s surveyResult) {
+	for _, d := range s.Deployments {
+		for name, k := range d.Keys {
+			if k.FileHash != "" && k.isDeleted() {
+				_, rel, _ := strings.Cut(strings.TrimPrefix(*k.KeyFile, "/nix/store/"), "/")
+				for top := dir; ; top = filepath.Dir(top) {
+					file := filepath.Join(top, rel)
+					data, err := durable.Read(file, durable.KeySize)
+					if sum := sha256.Sum256(data); err == nil && hex.EncodeToString(sum[:]) == k.FileHash {
+						k.KeyFile = &file
+						break
+					}
+					if top == filepath.Dir(top) {
+						break
+					}
+				}
+			}
+			k.FileHash = ""
+			d.Keys[name] = k
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -109,4 +110,34 @@ func growingCopy(w io.Writer, r io.Reader, most int) (total int64, readErr, writ
 			buf = make([]byte, min(8*n, most))
 		}
 	}
+}
+
+// tailBuffer keeps the last bytes written to it.
+type tailBuffer struct {
+	mu    sync.Mutex
+	limit int
+	data  []byte
+	cut   bool // earlier bytes were dropped
+}
+
+func newTail(limit int) *tailBuffer { return &tailBuffer{limit: limit} }
+
+func (t *tailBuffer) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.data = append(t.data, p...)
+	if over := len(t.data) - t.limit; over > 0 {
+		t.data, t.cut = t.data[:copy(t.data, t.data[over:])], true
+	}
+	return len(p), nil
+}
+
+// String returns the last bytes written. "…" in front means that earlier bytes were dropped.
+func (t *tailBuffer) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cut {
+		return "…" + string(t.data)
+	}
+	return string(t.data)
 }
