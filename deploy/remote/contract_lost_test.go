@@ -78,7 +78,8 @@ func testFrozenAtLogin(t *testing.T, k kind) {
 	cfg := s.config(t)
 	cfg.Port = silent.Addr().(*net.TCPAddr).Port
 	begin := time.Now()
-	err = try(t, cfg, remote.Options{Timeout: 300 * time.Millisecond})
+	cfg.ConnectTimeout = 300 * time.Millisecond
+	err = try(t, cfg, remote.Options{})
 	var unreachable *remote.UnreachableError
 	if !errors.As(err, &unreachable) || time.Since(begin) > 3*time.Second {
 		t.Errorf("after %v: %v", time.Since(begin), err)
@@ -89,7 +90,8 @@ func testFrozenAtLogin(t *testing.T, k kind) {
 		t.Errorf("cancelled: %v", err)
 	}
 	cfg.HostName = "no-such-host.invalid"
-	if err := try(t, cfg, remote.Options{Timeout: time.Second}); !errors.As(err, &unreachable) {
+	cfg.ConnectTimeout = time.Second
+	if err := try(t, cfg, remote.Options{}); !errors.As(err, &unreachable) {
 		t.Errorf("no address: %v", err)
 	}
 }

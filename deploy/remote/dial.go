@@ -36,9 +36,6 @@ type Options struct {
 	// KnownHosts caches known_hosts files for other nodes. If it is nil, each connection has a KnownHosts of its own.
 	KnownHosts *hostkeys.KnownHosts
 
-	// Timeout is the time limit of connecting and logging in. 0: the user's ConnectTimeout, or 15 s; 5 s if the node has another host to try.
-	Timeout time.Duration
-
 	// Down asks the hypervisor for the state of the node's machine, and returns it if the machine does not run, such as
 	// "off". It returns "" if the machine runs, or if its state is unknown. Down may be nil.
 	Down func(ctx context.Context, node string) string
@@ -52,12 +49,7 @@ type Options struct {
 	host  context.Context // of a Host: ends the connection; nil for other connections
 	sudo  *sudoPassword   // shared by all connections of a Host
 	brief bool            // the call is [Host.TryConn]
-	limit time.Duration   // of opening the TCP connection; 0: only Timeout
-}
-
-// loginTimeout returns the time limit of connecting and logging in. fallback applies if neither the caller nor the user has set one.
-func (o Options) loginTimeout(cfg sshconfig.Config, fallback time.Duration) time.Duration {
-	return cmp.Or(o.Timeout, cfg.ConnectTimeout, fallback)
+	limit time.Duration   // of opening the TCP connection; 0: only ConnectTimeout
 }
 
 // Dial opens one SSH connection and logs in. If cfg.Local is set, the node is this machine, and Dial does neither.
@@ -73,7 +65,7 @@ func Dial(ctx context.Context, cfg sshconfig.Config, opts Options) (*Conn, error
 	// The time limit covers connecting and logging in, and is paused during signatures.
 	// Some transports do not support deadlines, so the clock cancels a context when the limit
 	// expires, and the cancellation closes the connection.
-	clock := startClock(ctx, opts.loginTimeout(cfg, longTimeout))
+	clock := startClock(ctx, cmp.Or(cfg.ConnectTimeout, longTimeout))
 	defer clock.cancel(nil)
 	defer clock.timer.Stop()
 

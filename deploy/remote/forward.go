@@ -19,7 +19,7 @@ import (
 //
 // sshd gives the same answer if it forbids forwarding, if there is no such socket, and if nothing listens on it.
 func (c *Conn) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.loginTimeout(c.cfg, longTimeout))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.cfg.ConnectTimeout, longTimeout))
 	defer cancel()
 	conn, err := await(ctx, c, func() (net.Conn, error) { return c.transport.Dial(network, address) })
 	switch {

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -29,9 +30,9 @@ const (
 // timeoutOf returns the time limit of connecting and logging in with cfg. last says that the node has no later host to try.
 func (o Options) timeoutOf(cfg sshconfig.Config, last bool) time.Duration {
 	if o.brief && !isProxied(cfg) || !o.brief && !last {
-		return o.loginTimeout(cfg, briefTimeout)
+		return cmp.Or(cfg.ConnectTimeout, briefTimeout)
 	}
-	return o.loginTimeout(cfg, longTimeout)
+	return cmp.Or(cfg.ConnectTimeout, longTimeout)
 }
 
 // dialInOrder dials the candidates one after the other and returns the connection to the first that accepts a login. Every later
@@ -41,12 +42,11 @@ func (h *Host) dialInOrder(ctx context.Context, opts Options) (*Conn, error) {
 	candidates := h.candidates()
 	var failed []error
 	for i, cfg := range candidates {
-		attempt := opts
-		attempt.Timeout = opts.timeoutOf(cfg, i == len(candidates)-1)
-		conn, err := Dial(ctx, cfg, attempt)
+		cfg.ConnectTimeout = opts.timeoutOf(cfg, i == len(candidates)-1)
+		conn, err := Dial(ctx, cfg, opts)
 		if err == nil {
 			h.handshakes.Add(1)
-			h.choose(cfg, failed)
+			h.choose(candidates[i], failed)
 			return conn, nil
 		}
 		failed = append(failed, err)

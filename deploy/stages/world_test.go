@@ -38,6 +38,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets"
@@ -352,7 +353,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 		}
 	})
 	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: "/hive.nix", Dir: "/"}, ChunkSize: w.chunk, Workers: w.chunk * 4, Run: w.nix, Send: send})
-	fleet := fleet.New(hive, fleet.Options{Options: remote.Options{DialContext: w.dial, Timeout: 5 * time.Second}, Recorded: store, ClientKey: dir.ClientKey()})
+	fleet := fleet.New(hive, fleet.Options{Options: remote.Options{DialContext: w.dial}, Resolve: resolveBriefly, Recorded: store, ClientKey: dir.ClientKey()})
 	defer fleet.Close()
 	err = f(&Deployer{
 		Changer: node.Changer{
@@ -668,4 +669,11 @@ func TestMain(m *testing.M) {
 		_ = parallel.Value.Set("12")
 	}
 	os.Exit(m.Run())
+}
+
+// resolveBriefly limits the time of a login.
+func resolveBriefly(ctx context.Context, t sshconfig.Target) (sshconfig.Config, error) {
+	cfg, err := sshconfig.Resolve(ctx, t)
+	cfg.ConnectTimeout = 5 * time.Second
+	return cfg, err
 }

@@ -76,7 +76,7 @@ type Config struct {
 	// Fallbacks of its own.
 	Fallbacks []Config
 
-	ConnectTimeout    time.Duration // 0: see remote.Options
+	ConnectTimeout    time.Duration // time limit of connecting and logging in; 0: 15 s, or 5 s if the node has another host to try
 	KeepAliveInterval time.Duration // time between two keepalives (ServerAliveInterval); 0: 15 s
 	KeepAliveMax      int           // number of keepalives without an answer after which the connection is closed; 0: 3
 }

@@ -112,7 +112,9 @@ func TestThousandNodes(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, s := range servers {
 		name := fmt.Sprintf("node-%d", i)
-		hosts[i] = remote.NewHost(config(s, name, "root", key), remote.Options{Timeout: time.Minute})
+		cfg := config(s, name, "root", key)
+		cfg.ConnectTimeout = time.Minute
+		hosts[i] = remote.NewHost(cfg, remote.Options{})
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
