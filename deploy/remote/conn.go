@@ -150,8 +150,12 @@ func (c *Conn) openSession(ctx context.Context, stdout, stderr io.Writer) (sessi
 		if tries >= 3 && len(c.slots) <= 1 {
 			return nil, failure.On(c.cfg.Node, fmt.Errorf("%s refuses to open a session: %w", c.cfg.Addr(), err))
 		}
-		if err := c.sleep(ctx, wait); err != nil {
-			return nil, err
+		select {
+		case <-time.After(wait):
+		case <-c.ctx.Done():
+			return nil, c.Err()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
 	}
 }
@@ -180,18 +184,4 @@ func await[T io.Closer](ctx context.Context, c *Conn, operation func() (T, error
 		}
 	}()
 	return result, err
-}
-
-// sleep waits for d. It returns early with an error if the connection or ctx ends.
-func (c *Conn) sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-c.ctx.Done():
-		return c.Err()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

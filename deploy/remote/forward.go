@@ -73,17 +73,18 @@ func (c *Conn) ForwardTCP(listener net.Listener, address string) io.Closer {
 func (c *Conn) Forward(listener net.Listener, dial func(context.Context) (io.ReadWriteCloser, error)) io.Closer {
 	ctx, cancel := context.WithCancel(c.ctx)
 	context.AfterFunc(ctx, func() { listener.Close() })
-	f := &forward{listener: listener, dial: dial, ctx: ctx, cancel: cancel}
-	f.work.Go(f.acceptConns)
+	f := &forward{cancel: cancel}
+	f.work.Go(func() {
+		for local, err := listener.Accept(); err == nil; local, err = listener.Accept() {
+			f.work.Go(func() { serveConn(ctx, local, dial) })
+		}
+	})
 	return f
 }
 
 type forward struct {
-	listener net.Listener
-	dial     func(context.Context) (io.ReadWriteCloser, error)
-	ctx      context.Context
-	cancel   context.CancelFunc
-	work     sync.WaitGroup
+	cancel context.CancelFunc
+	work   sync.WaitGroup
 }
 
 func (f *forward) Close() error {
@@ -92,25 +93,15 @@ func (f *forward) Close() error {
 	return nil
 }
 
-func (f *forward) acceptConns() {
-	for {
-		local, err := f.listener.Accept()
-		if err != nil {
-			return
-		}
-		f.work.Go(func() { f.serveConn(local) })
-	}
-}
-
-func (f *forward) serveConn(local net.Conn) {
+func serveConn(ctx context.Context, local net.Conn, dial func(context.Context) (io.ReadWriteCloser, error)) {
 	defer local.Close()
-	defer context.AfterFunc(f.ctx, func() { local.Close() })()
-	far, err := f.dial(f.ctx)
+	defer context.AfterFunc(ctx, func() { local.Close() })()
+	far, err := dial(ctx)
 	if err != nil {
 		return
 	}
 	defer far.Close()
-	defer context.AfterFunc(f.ctx, func() { far.Close() })()
+	defer context.AfterFunc(ctx, func() { far.Close() })()
 	copyBothWays(local, far)
 }
 

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"regexp"
 	"sync"
@@ -91,8 +92,12 @@ func (m *markWriter) writeBefore(n int) {
 	}
 }
 
-// ReadFrom implements io.ReaderFrom, so that io.Copy uses frugalCopy.
-func (m *markWriter) ReadFrom(r io.Reader) (int64, error) { return frugalCopy(m, r) }
+// ReadFrom implements io.ReaderFrom, so that io.Copy uses a small buffer. With the usual buffers, each of a thousand nodes would use
+// 64 KiB even for little output.
+func (m *markWriter) ReadFrom(r io.Reader) (int64, error) {
+	total, readErr, writeErr := growingCopy(m, r, bigBuffer)
+	return total, cmp.Or(writeErr, readErr)
+}
 
 // flush writes the pending bytes. It is called at the end of the stream, where an incomplete mark is plain text.
 func (m *markWriter) flush() {

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -59,9 +58,6 @@ func (s *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFrom implements io.ReaderFrom, so that io.Copy uses frugalCopy.
-func (s *sink) ReadFrom(r io.Reader) (int64, error) { return frugalCopy(s, r) }
-
 // discardRest discards all further output, so that w is not used after Run has returned. If a write to
 // w blocks, it waits 0.1 seconds at most and does nothing.
 func (s *sink) discardRest() {
@@ -79,13 +75,6 @@ const (
 	// hugeBuffer is for closures: a channel sends a large write in few pieces.
 	hugeBuffer = 256 << 10
 )
-
-// frugalCopy copies as io.Copy does, with a smaller buffer. With the usual buffers, each of a thousand nodes would use 64 KiB even for
-// little output.
-func frugalCopy(w io.Writer, r io.Reader) (int64, error) {
-	total, readErr, writeErr := growingCopy(w, r, bigBuffer)
-	return total, cmp.Or(writeErr, readErr)
-}
 
 // growingCopy copies as io.Copy does, and returns errors of reads and writes separately. Its buffer has 1 KiB, and grows to at most
 // `most` bytes while reads fill it.

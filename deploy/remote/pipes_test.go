@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"math/rand"
@@ -31,7 +32,7 @@ func TestFrugalCopy(t *testing.T) {
 	rand.New(rand.NewSource(1)).Read(data)
 	var out bytes.Buffer
 	from := &chunks{data: data}
-	if n, err := frugalCopy(&out, from); err != nil || n != int64(len(data)) || !bytes.Equal(out.Bytes(), data) {
+	if n, err := copyFrugally(&out, from); err != nil || n != int64(len(data)) || !bytes.Equal(out.Bytes(), data) {
 		t.Errorf("copied %d, %v", n, err)
 	}
 	if from.asked[0] != smallBuffer || from.asked[1] != bigBuffer {
@@ -39,7 +40,7 @@ func TestFrugalCopy(t *testing.T) {
 	}
 	out.Reset()
 	slow := &chunks{data: []byte("a few words")}
-	if _, err := frugalCopy(&out, io.MultiReader(slow, slow)); err != nil || out.String() != "a few words" {
+	if _, err := copyFrugally(&out, io.MultiReader(slow, slow)); err != nil || out.String() != "a few words" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 	for _, asked := range slow.asked {
@@ -47,14 +48,14 @@ func TestFrugalCopy(t *testing.T) {
 			t.Errorf("asked for %d with little to read", asked)
 		}
 	}
-	if _, err := frugalCopy(io.Discard, iotest.DataErrReader(strings.NewReader("x"))); err != nil {
+	if _, err := copyFrugally(io.Discard, iotest.DataErrReader(strings.NewReader("x"))); err != nil {
 		t.Errorf("an end beside data: %v", err)
 	}
 	broken := errors.New("broken")
-	if _, err := frugalCopy(io.Discard, iotest.ErrReader(broken)); err != broken {
+	if _, err := copyFrugally(io.Discard, iotest.ErrReader(broken)); err != broken {
 		t.Errorf("a reader that breaks: %v", err)
 	}
-	if _, err := frugalCopy(badWriter{broken}, strings.NewReader("x")); err != broken {
+	if _, err := copyFrugally(badWriter{broken}, strings.NewReader("x")); err != broken {
 		t.Errorf("a writer that breaks: %v", err)
 	}
 }
@@ -62,3 +63,8 @@ func TestFrugalCopy(t *testing.T) {
 type badWriter struct{ err error }
 
 func (b badWriter) Write([]byte) (int, error) { return 0, b.err }
+
+func copyFrugally(w io.Writer, r io.Reader) (int64, error) {
+	total, readErr, writeErr := growingCopy(w, r, bigBuffer)
+	return total, cmp.Or(writeErr, readErr)
+}
