@@ -43,8 +43,8 @@ func openCache(ctx context.Context, e *Evaluator, function string) cacheEntry {
 	}
 	e.locked.Do(func() { e.locked.description = describeFlake(ctx, e) })
 	expression, err := New(e.Options).wrapFunction(function) // a new evaluator has not searched for the flake's output yet
-	program, programErr := identifyNix()
-	if e.locked.description == "" || err != nil || programErr != nil {
+	program := identifyNix()
+	if e.locked.description == "" || err != nil || program == "" {
 		return entry
 	}
 	key := EncodeJSON([]any{program, e.nixFlags(), e.Source.Flake, e.Source.Attr, e.locked.description, expression})
@@ -65,20 +65,17 @@ func describeFlake(ctx context.Context, e *Evaluator) string {
 	return string(out)
 }
 
-// identifyNix returns a text that differs for another version of Nix.
-func identifyNix() (string, error) {
+// identifyNix returns a text that differs for another version of Nix, or "" if Nix is not found.
+func identifyNix() string {
 	path, err := exec.LookPath("nix")
-	if err != nil {
-		return "", err
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
 	}
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return "", err
+	info, statErr := os.Stat(path)
+	if err != nil || statErr != nil {
+		return ""
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprint(path, info.Size(), info.ModTime().UnixNano()), nil
+	return fmt.Sprint(path, info.Size(), info.ModTime().UnixNano())
 }
 
 // load decodes the result into v, and reports whether there is one.

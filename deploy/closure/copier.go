@@ -111,10 +111,3 @@ func isReadable(paths []string) bool {
 
 // daemonSocket is the path of the Nix daemon's socket on a node.
 const daemonSocket = "/nix/var/nix/daemon-socket/socket"
-
-func (c *Copier) remoteSocket(node string) string {
-	if c.socket != nil {
-		return c.socket(node)
-	}
-	return daemonSocket
-}

@@ -28,11 +28,6 @@ func newError(node, step string, err error, advice string, details ...string) er
 	return &Error{failure.About{Node: node, Text: text, Err: err, Advice: advice}}
 }
 
-// daemonAccessHint returns the hint for a user that may not use the node's Nix daemon.
-func daemonAccessHint(node, user string) string {
-	return fmt.Sprintf("log in as root, or let %[1]q use the Nix daemon: it must be in nix.settings.allowed-users and nix.settings.trusted-users of %[2]s, and its socket must be open to it", user, node)
-}
-
 var (
 	unsignedRE = regexp.MustCompile(`lacks a (?:valid )?signature`)
 	fullRE     = regexp.MustCompile(`No space left on device|Disk quota exceeded|database or disk is full`)

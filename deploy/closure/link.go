@@ -56,7 +56,8 @@ func (c *Copier) withLink(ctx context.Context, node string, h Host, do func(*lin
 	advice := ""
 	switch text := err.Error(); {
 	case strings.Contains(text, "Permission denied"), strings.Contains(text, "not allowed to connect"):
-		advice = daemonAccessHint(node, conn.User())
+		advice = fmt.Sprintf("log in as root, or let %[1]q use the Nix daemon: it must be in nix.settings.allowed-users and "+
+			"nix.settings.trusted-users of %[2]s, and its socket must be open to it", conn.User(), node)
 	case errors.As(err, new(*remote.RunError)):
 		advice = "a node needs Nix, with nix-daemon on the PATH of a login that is not interactive; if it has Nix, see systemctl status nix-daemon.socket"
 	}
@@ -67,7 +68,11 @@ func (c *Copier) withLink(ctx context.Context, node string, h Host, do func(*lin
 // (AllowStreamLocalForwarding no), dial starts `nix-daemon --stdio` on the node. This program connects to the socket;
 // as root, it opens the store itself.
 func (l *link) dial(ctx context.Context) (io.ReadWriteCloser, error) {
-	socket, err := l.conn.Dial(ctx, "unix", l.c.remoteSocket(l.node))
+	address := daemonSocket
+	if l.c.socket != nil {
+		address = l.c.socket(l.node)
+	}
+	socket, err := l.conn.Dial(ctx, "unix", address)
 	if err == nil || ctx.Err() != nil || l.conn.Err() != nil {
 		return socket, err
 	}

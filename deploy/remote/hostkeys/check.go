@@ -69,17 +69,14 @@ func (h *Checker) Algorithms() []string {
 	}
 	// Without a known certificate authority, a certificate cannot be verified. If the certificate algorithms stayed
 	// in the list, the server would show a certificate instead of its plain key.
-	acceptsCertificates := len(h.cfg.HostKeys) == 0 && h.hasAuthority()
+	acceptsCertificates := len(h.cfg.HostKeys) == 0 &&
+		slices.ContainsFunc(h.db.HostKeys(h.cfg.KnownHostsName()), func(k knownhosts.PublicKey) bool { return k.Cert })
 	for _, a := range ssh.SupportedAlgorithms().HostKeys {
 		if !slices.Contains(all, a) && (acceptsCertificates || !strings.Contains(a, "-cert-v01@")) {
 			all = append(all, a)
 		}
 	}
 	return all
-}
-
-func (h *Checker) hasAuthority() bool {
-	return slices.ContainsFunc(h.db.HostKeys(h.cfg.KnownHostsName()), func(k knownhosts.PublicKey) bool { return k.Cert })
 }
 
 // Check returns an error if the host's key is not accepted. It is the ssh.HostKeyCallback.
