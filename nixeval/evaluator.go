@@ -177,11 +177,17 @@ func runNix(ctx context.Context, run Runner, log *nixlog.Log, c Command) ([]byte
 
 // nixFlags returns the flags for all commands of Nix that evaluate, build, or start a REPL.
 func (e *Evaluator) nixFlags() []string {
-	flags := []string{"--extra-experimental-features", "nix-command flakes"}
+	flags := Flags(e.NixOptions)
 	if e.ShowTrace {
 		flags = append(flags, "--show-trace")
 	}
-	for _, o := range e.NixOptions {
+	return flags
+}
+
+// Flags returns the flags for all commands of Nix that allow its new commands and set options.
+func Flags(options [][2]string) []string {
+	flags := []string{"--extra-experimental-features", "nix-command flakes"}
+	for _, o := range options {
 		flags = append(flags, "--option", o[0], o[1])
 	}
 	return flags

@@ -1,6 +1,7 @@
 package nixeval
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -338,10 +339,7 @@ func CompareNatural(a, b string) int {
 		da, db := leadingDigits(a), leadingDigits(b)
 		if da > 0 && db > 0 {
 			na, nb := strings.TrimLeft(a[:da], "0"), strings.TrimLeft(b[:db], "0")
-			if c := len(na) - len(nb); c != 0 {
-				return c
-			}
-			if c := strings.Compare(na, nb); c != 0 {
+			if c := cmp.Or(len(na)-len(nb), strings.Compare(na, nb)); c != 0 {
 				return c
 			}
 			a, b = a[da:], b[db:]
@@ -352,10 +350,7 @@ func CompareNatural(a, b string) int {
 		}
 		a, b = a[1:], b[1:]
 	}
-	if c := len(a) - len(b); c != 0 {
-		return c
-	}
-	return whole
+	return cmp.Or(len(a)-len(b), whole)
 }
 
 // SortedNames returns the keys of a map, such as names of nodes, in natural order.
@@ -363,10 +358,4 @@ func SortedNames[V any](m map[string]V) []string {
 	return slices.SortedFunc(maps.Keys(m), CompareNatural)
 }
 
-func leadingDigits(s string) int {
-	n := 0
-	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
-		n++
-	}
-	return n
-}
+func leadingDigits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }

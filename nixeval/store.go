@@ -102,10 +102,7 @@ type StartFunc func(ctx context.Context, c Command) (io.ReadWriteCloser, error)
 
 // OpenStore connects to the local store. options are passed to Nix as --option. start starts nix-daemon; nil: StartPipe.
 func OpenStore(ctx context.Context, start StartFunc, options [][2]string) (*daemon.Conn, error) {
-	argv := []string{"nix-daemon", "--stdio", "--extra-experimental-features", "nix-command flakes"}
-	for _, o := range options {
-		argv = append(argv, "--option", o[0], o[1])
-	}
+	argv := append([]string{"nix-daemon", "--stdio"}, Flags(options)...)
 	if start == nil {
 		start = StartPipe
 	}

@@ -42,7 +42,7 @@ func TestCopyBringsWhatIsMissing(t *testing.T) {
 	if want := (Stats{Paths: 200, Bytes: 200_000, Closure: 300_000}); err != nil || got != want {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if f.ran("nix copy --extra-experimental-features nix-command flakes --log-format internal-json --option cores 2 --to unix://") != 1 {
+	if f.ran("nix copy --extra-experimental-features nix-command flakes --option cores 2 --log-format internal-json --to unix://") != 1 {
 		t.Errorf("%q", f.argvs)
 	}
 	told := seen.of(event.NodeProgress)

@@ -35,11 +35,8 @@ func (l *link) runNixCopy(ctx context.Context, paths, flags []string, m pathSet)
 	// Close the forwarded socket when ctx ends. A signal is not enough: while Nix waits for the daemon to accept more
 	// data, Nix does not handle signals.
 	defer context.AfterFunc(ctx, func() { forward.Close() })()
-	argv := []string{"nix", "copy", "--extra-experimental-features", "nix-command flakes", "--log-format", "internal-json"}
-	for _, o := range l.c.NixOptions {
-		argv = append(argv, "--option", o[0], o[1])
-	}
-	argv = slices.Concat(argv, []string{"--to", "unix://" + socket, "--no-check-sigs"}, flags)
+	argv := slices.Concat([]string{"nix", "copy"}, nixeval.Flags(l.c.NixOptions),
+		[]string{"--log-format", "internal-json", "--to", "unix://" + socket, "--no-check-sigs"}, flags)
 	if l.c.Substitute {
 		// Let the daemon fetch paths from caches. Both the flag and the setting are necessary: older versions of Nix
 		// ignore the flag, but send the setting to the daemon.
