@@ -98,26 +98,22 @@ func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
 	case <-c.ctx.Done():
 		return c.Err()
 	case <-ctx.Done():
-		return c.newCancelError(ctx, cmd)
+		return c.newCancelError(cmd, context.Cause(ctx))
 	}
 	return c.runUncounted(ctx, cmd, true)
 }
 
-func (c *Conn) newCancelError(ctx context.Context, cmd Cmd) error {
-	cause := context.Cause(ctx)
+// newCancelError returns the error of a command that was ended, or not started, because its context has ended with this cause.
+func (c *Conn) newCancelError(cmd Cmd, cause error) error {
 	if size := (*durable.SizeError)(nil); errors.As(cause, &size) {
 		return &OutputError{failure.About{Node: c.cfg.Node, Text: fmt.Sprintf("%s on %s: its output: %v", cmd, c.cfg.Addr(), size), Err: size,
 			Advice: "no command of a working node prints so much: check whether the node is compromised"}}
 	}
 	if errors.Is(cause, context.DeadlineExceeded) {
-		return c.newTimeoutError(cmd, cause)
+		return &TimeoutError{failure.About{Node: c.cfg.Node, Text: fmt.Sprintf("%s on %s: no answer in time: %v", cmd, c.cfg.Addr(), cause), Err: cause,
+			Advice: "the node accepts connections, but its commands do not end in time: check its load, memory and disk, then run the command again"}}
 	}
 	return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: %w", cmd, c.cfg.Addr(), cause))
-}
-
-func (c *Conn) newTimeoutError(cmd Cmd, err error) error {
-	return &TimeoutError{failure.About{Node: c.cfg.Node, Text: fmt.Sprintf("%s on %s: no answer in time: %v", cmd, c.cfg.Addr(), err), Err: err,
-		Advice: "the node accepts connections, but its commands do not end in time: check its load, memory and disk, then run the command again"}}
 }
 
 // needsEscalation reports whether cmd needs the escalation command, such as sudo, to run as root.
@@ -164,7 +160,7 @@ func (c *Conn) runUncounted(ctx context.Context, cmd Cmd, stop bool) error {
 	session, err := c.openSession(ctx, r.marks[0], r.marks[1])
 	if err != nil {
 		if ctx.Err() != nil {
-			return c.newCancelError(ctx, cmd)
+			return c.newCancelError(cmd, context.Cause(ctx))
 		}
 		return err
 	}
@@ -203,7 +199,7 @@ func (c *Conn) runUncounted(ctx context.Context, cmd Cmd, stop bool) error {
 	if ctx.Err() == nil {
 		return r.convertError(err)
 	}
-	return r.explainCancel(ctx)
+	return r.explainCancel(context.Cause(ctx))
 }
 
 // start starts the command, and writes its input. The channel ended receives the error of the session. The channel fed
@@ -231,15 +227,15 @@ func (r *runningCommand) start(ctx context.Context, argv []string, stdin io.Writ
 	return ended, fed
 }
 
-func (r *runningCommand) explainCancel(ctx context.Context) error {
-	if refused := (*EscalationError)(nil); errors.As(context.Cause(ctx), &refused) {
+// explainCancel returns the error of a command that was ended because its context has ended with this cause.
+func (r *runningCommand) explainCancel(cause error) error {
+	if refused := (*EscalationError)(nil); errors.As(cause, &refused) {
 		return refused
 	}
-	err := r.conn.newCancelError(ctx, r.cmd)
-	if timeout := (*TimeoutError)(nil); errors.As(err, &timeout) && !isClosed(r.leader) {
-		return r.conn.newTimeoutError(r.cmd, fmt.Errorf("the login shell of %s has not started it; check its files such as .bashrc: %w", r.conn.cfg.User, timeout.Err))
+	if errors.Is(cause, context.DeadlineExceeded) && !isClosed(r.leader) {
+		cause = fmt.Errorf("the login shell of %s has not started it; check its files such as .bashrc: %w", r.conn.cfg.User, cause)
 	}
-	return err
+	return r.conn.newCancelError(r.cmd, cause)
 }
 
 // wrappedArgv returns the argv that the login shell executes: a script that prints a runMark (a line that says that the
