@@ -66,7 +66,7 @@ func FindSource(dir string) (Source, error) {
 	if err != nil {
 		return Source{}, err
 	}
-	for d := dir; ; d = filepath.Dir(d) {
+	for _, d := range andAbove(dir) {
 		if s, ok, err := findSourceIn(d); ok || err != nil {
 			if err == nil {
 				file := cmp.Or(s.File, filepath.Join(d, "flake.nix"))
@@ -75,9 +75,6 @@ func FindSource(dir string) (Source, error) {
 				}
 			}
 			return s, err
-		}
-		if d == filepath.Dir(d) {
-			break
 		}
 	}
 	return Source{}, failure.NewUsage("%w in %s or a folder above it; select one with -f FILE or --flake REF, or write one with nixbench init", ErrNoHive, dir)
@@ -175,7 +172,7 @@ func ParseFlakeSource(ref string) (Source, error) {
 // flakeRefOfFolder returns the flake reference for a folder. copied means that Nix copies the folder with all its files into the
 // store, which Nix does outside of a git repository.
 func flakeRefOfFolder(dir string) (ref string, copied bool) {
-	for top := dir; ; top = filepath.Dir(top) {
+	for _, top := range andAbove(dir) {
 		if _, err := os.Lstat(filepath.Join(top, ".git")); err == nil {
 			u := url.URL{Scheme: "git+file", Path: top}
 			var query []string
@@ -188,10 +185,16 @@ func flakeRefOfFolder(dir string) (ref string, copied bool) {
 			u.RawQuery = strings.Join(query, "&")
 			return u.String(), false
 		}
-		if top == filepath.Dir(top) {
-			return "path:" + (&url.URL{Path: dir}).EscapedPath(), true
-		}
 	}
+	return "path:" + (&url.URL{Path: dir}).EscapedPath(), true
+}
+
+// andAbove returns a file or folder, and all folders above it.
+func andAbove(path string) []string {
+	if top := filepath.Dir(path); top != path {
+		return append([]string{path}, andAbove(top)...)
+	}
+	return []string{path}
 }
 
 func isFile(path string) bool {

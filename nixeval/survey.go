@@ -109,14 +109,11 @@ func findKeyFiles(dir string, s surveyResult) {
 		for name, k := range d.Keys {
 			if k.FileHash != "" && k.isDeleted() {
 				_, rel, _ := strings.Cut(strings.TrimPrefix(*k.KeyFile, "/nix/store/"), "/")
-				for top := dir; ; top = filepath.Dir(top) {
+				for _, top := range andAbove(dir) {
 					file := filepath.Join(top, rel)
 					data, err := durable.Read(file, durable.KeySize)
 					if sum := sha256.Sum256(data); err == nil && hex.EncodeToString(sum[:]) == k.FileHash {
 						k.KeyFile = &file
-						break
-					}
-					if top == filepath.Dir(top) {
 						break
 					}
 				}

@@ -28,18 +28,13 @@ func CheckTrust(file string) error {
 	if top, err := os.Stat("/"); err == nil {
 		trusted = append(trusted, statOf(top).Uid) // also the owner of the root folder: root has another number in a user namespace
 	}
-	for _, path := range []string{file, real} {
-		for ; ; path = filepath.Dir(path) {
-			info, err := os.Lstat(path)
-			if err == nil {
-				err = checkWriters(info, trusted)
-			}
-			if err != nil {
-				return failure.NewUsage("%s is not used: %s: %v", file, path, err)
-			}
-			if path == filepath.Dir(path) {
-				break
-			}
+	for _, path := range append(andAbove(file), andAbove(real)...) {
+		info, err := os.Lstat(path)
+		if err == nil {
+			err = checkWriters(info, trusted)
+		}
+		if err != nil {
+			return failure.NewUsage("%s is not used: %s: %v", file, path, err)
 		}
 	}
 	return nil
