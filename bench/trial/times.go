@@ -27,12 +27,15 @@ type Span struct {
 
 // ListTimes returns the times of the jobs of a trial. The arguments have the same meaning as those of [Measure].
 func ListTimes(jobs []workload.Job, began time.Time, events []player.Event) Times {
-	known := collect(jobs, events, &Result{Began: began})
-	d := listDurations(jobs, known)
-	if d.unstamped > 0 {
-		d.wait = nil
+	known, _ := collect(jobs, began, events)
+	d, unstamped := listDurations(jobs, known)
+	if unstamped > 0 {
+		d["wait"] = nil
 	}
-	out := Times{Jobs: len(jobs), Wait: d.wait, Schedule: d.schedule}
+	happened := func(name string) []float64 {
+		return slices.DeleteFunc(slices.Sorted(slices.Values(d[name])), func(v float64) bool { return v == never })
+	}
+	out := Times{Jobs: len(jobs), Wait: happened("wait"), Schedule: happened("schedule")}
 	ends := listEnds(jobs, known)
 	for i, j := range jobs {
 		span := Span{Job: j.ID, Submit: intendedSubmission(j, ends), Start: known[i].begin(), End: known[i].end(), CPUs: j.Tasks * max(j.CPUs, 1)}
@@ -44,10 +47,6 @@ func ListTimes(jobs []workload.Job, began time.Time, events []player.Event) Time
 		}
 	}
 	slices.SortStableFunc(out.Spans, func(a, b Span) int { return cmp.Compare(a.Submit, b.Submit) })
-	for _, list := range []*[]float64{&out.Wait, &out.Schedule} {
-		*list = slices.DeleteFunc(*list, func(v float64) bool { return v == never })
-		slices.Sort(*list)
-	}
 	return out
 }
 

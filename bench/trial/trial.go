@@ -72,9 +72,10 @@ var never = math.Inf(1)
 func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event, nodes, cpus int) Result {
 	r := Result{
 		Jobs: len(jobs), Tasks: workload.Tasks(jobs), Nodes: nodes, CPUs: cpus,
-		Began: began, Ended: began, Metrics: map[string]float64{},
+		Began: began, Metrics: map[string]float64{},
 	}
-	known := collect(jobs, events, &r)
+	var known []history
+	known, r.Ended = collect(jobs, began, events)
 	var created, bound []float64
 	first, last, work, occupied := never, -never, 0.0, 0.0
 	for i, j := range jobs {
@@ -110,25 +111,43 @@ func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event,
 	}
 	r.set("create_rate", middleRate(created))
 	r.set("bind_rate", middleRate(bound))
-	d := listDurations(jobs, known)
-	r.setPercentiles("submit_error", d.late, 100)
-	r.setPercentiles("admit", d.admit, 50, 99)
-	r.setPercentiles("schedule", d.schedule, 50, 90, 99, 100)
-	r.setPercentiles("launch", d.launch, 50, 99)
-	if r.Unstamped = d.unstamped; r.Unstamped == 0 {
-		r.setPercentiles("wait", d.wait, 50, 90, 99, 100)
-		r.setPercentiles("start", d.start, 50, 99)
-		r.setPercentiles("end", d.end, 50, 99)
-		r.setPercentiles("slowdown", d.slowdown, 50, 99)
-		r.setPercentiles("gang_skew", d.skew, 50, 100)
+	var durations map[string][]float64
+	durations, r.Unstamped = listDurations(jobs, known)
+	for _, l := range latencies {
+		if l.stamped && r.Unstamped > 0 {
+			continue
+		}
+		values := slices.Sorted(slices.Values(durations[l.name]))
+		for _, p := range l.percentiles {
+			if p != 99 || r.Jobs >= MinJobsP99 {
+				r.set(l.name+shareName[p], percentile(values, p))
+			}
+		}
 	}
 	return r
 }
 
-// IsStamped reports whether a metric needs the stamps of jobs: the times of their first and last instruction.
+// latencies are the durations of jobs whose percentiles are metrics. Those that are stamped need the stamps of jobs: the times of their
+// first and last instruction.
+var latencies = []struct {
+	name        string
+	stamped     bool
+	percentiles []int
+}{
+	{"submit_error", false, []int{100}}, {"admit", false, []int{50, 99}},
+	{"schedule", false, []int{50, 90, 99, 100}}, {"launch", false, []int{50, 99}},
+	{"wait", true, []int{50, 90, 99, 100}}, {"start", true, []int{50, 99}}, {"end", true, []int{50, 99}}, {"slowdown", true, []int{50, 99}},
+	{"gang_skew", true, []int{50, 100}},
+}
+
+// IsStamped reports whether a metric needs the stamps of jobs.
 func IsStamped(metric string) bool {
-	name, _, _ := strings.Cut(metric, "_")
-	return slices.Contains([]string{"wait", "start", "end", "slowdown", "gang"}, name)
+	for _, l := range latencies {
+		if l.stamped && strings.HasPrefix(metric, l.name+"_") {
+			return true
+		}
+	}
+	return false
 }
 
 // set sets a metric, unless the value is NaN or infinite.
@@ -138,58 +157,41 @@ func (r Result) set(name string, value float64) {
 	}
 }
 
-// setPercentiles sets the metrics for percentiles of the values, such as wait_p50 and wait_p99. shares are the percentiles: 50, 99.
-func (r Result) setPercentiles(name string, values []float64, shares ...int) {
-	slices.Sort(values)
-	for _, p := range shares {
-		if p == 99 && r.Jobs < MinJobsP99 {
-			continue
-		}
-		r.set(name+shareName[p], percentile(values, p))
-	}
-}
-
-// durations contains a value for each job, in seconds. The value is never (infinite) if the job did not reach the event at its end.
-// late, launch and skew have no value for jobs for which it is unknown.
-type durations struct {
-	late, wait, admit, schedule, launch, start, end, slowdown, skew []float64
-	unstamped                                                       int // see Result.Unstamped
-}
-
-// listDurations computes the durations of jobs. known contains the history of each job, in the same order.
-func listDurations(jobs []workload.Job, known []history) (d durations) {
+// listDurations returns the latencies of jobs by name, in seconds, and Result.Unstamped. known contains the history of each job, in the same
+// order. A job that did not reach the event at the end of a latency has the value never; submit_error, launch and gang_skew have no value
+// for jobs for which it is unknown.
+func listDurations(jobs []workload.Job, known []history) (d map[string][]float64, unstamped int) {
+	d = map[string][]float64{}
+	add := func(name string, value float64) { d[name] = append(d[name], value) }
 	ends := listEnds(jobs, known)
 	for i, j := range jobs {
 		h := known[i]
-		intended := intendedSubmission(j, ends)
+		intended, bound, begin, last := intendedSubmission(j, ends), h.last(player.Bound), h.begin(), h.last(player.Last)
 		if t := h.first(player.Submit); t < never && intended < never {
-			d.late = append(d.late, t-intended)
+			add("submit_error", t-intended)
 		}
-		begin := h.begin()
-		waited := between(intended, begin)
-		d.wait = append(d.wait, waited)
+		waited, slow := between(intended, begin), never
+		add("wait", waited)
 		exists := max(h.first(player.Created), intended) // from the intended submission on, because the job may be created before the jobs for which it waits have ended
-		d.admit = append(d.admit, between(exists, h.last(player.Admitted)))
-		d.schedule = append(d.schedule, between(exists, h.last(player.Bound)))
-		launched := h.last(player.Launched)
-		if launched < never || !h.finished() { // a scheduler need not report it
-			d.launch = append(d.launch, between(h.last(player.Bound), launched))
+		add("admit", between(exists, h.last(player.Admitted)))
+		add("schedule", between(exists, bound))
+		if launched := h.last(player.Launched); launched < never || !h.finished() { // a scheduler need not report it
+			add("launch", between(bound, launched))
 		}
-		d.start = append(d.start, between(h.last(player.Bound), begin))
-		last, slow := h.last(player.Last), never
+		add("start", between(bound, begin))
 		if h.finished() {
 			slow = boundedSlowdown(waited, between(begin, last))
 			if begin == never || last == never {
-				d.unstamped++
+				unstamped++
 			}
 		}
-		d.end = append(d.end, between(last, h.end()))
-		d.slowdown = append(d.slowdown, slow)
+		add("end", between(last, h.end()))
+		add("slowdown", slow)
 		if j.Gang && j.Tasks > 1 {
-			d.skew = append(d.skew, h.skew())
+			add("gang_skew", h.skew())
 		}
 	}
-	return d
+	return d, unstamped
 }
 
 // shareName maps a percentile to the end of the name of its metric, such as _p50 in wait_p50.
@@ -233,25 +235,24 @@ func middleRate(times []float64) float64 {
 	return float64(to-from) / (times[to] - times[from]) // if all events happened at once, the rate is infinite, and then absent from the result
 }
 
-// collect returns the history of each job, and sets r.Ended to the time of the last event.
-func collect(jobs []workload.Job, events []player.Event, r *Result) []history {
-	out := make([]history, len(jobs))
+// collect returns the history of each job, and the time of the last event, or began.
+func collect(jobs []workload.Job, began time.Time, events []player.Event) (out []history, ended time.Time) {
+	ended = began
 	index := make(map[string]int, len(jobs))
 	for i, j := range jobs {
-		out[i] = history{tasks: max(j.Tasks, 1), at: map[string]map[int]float64{}}
-		index[j.ID] = i
+		out, index[j.ID] = append(out, history{j.Tasks, map[string]map[int]float64{}}), i
 	}
 	for _, e := range events {
 		i, known := index[e.Job]
 		if !known || e.Task < 0 || e.Task > out[i].tasks || e.Time.IsZero() {
 			continue
 		}
-		if e.Time.After(r.Ended) {
-			r.Ended = e.Time
+		if e.Time.After(ended) {
+			ended = e.Time
 		}
-		out[i].add(e.Kind, e.Task, e.Time.Sub(r.Began).Seconds())
+		out[i].add(e.Kind, e.Task, e.Time.Sub(began).Seconds())
 	}
-	return out
+	return out, ended
 }
 
 // history contains, for a job and for each task of the job, the time of the first event of each kind, in seconds after the start of the
@@ -277,11 +278,7 @@ func (h history) first(kind string) float64 {
 	if t, have := h.at[kind][0]; have {
 		return t
 	}
-	t := never
-	for _, at := range h.at[kind] {
-		t = min(t, at)
-	}
-	return t
+	return slices.Min(append(h.all(kind), never))
 }
 
 // last returns the time of the job's event of this kind. If the job has no such event, it returns the time of the last such event of
@@ -293,11 +290,7 @@ func (h history) last(kind string) float64 {
 	if len(h.at[kind]) < h.tasks {
 		return never
 	}
-	t := -never
-	for _, at := range h.at[kind] {
-		t = max(t, at)
-	}
-	return t
+	return slices.Max(append(h.all(kind), -never))
 }
 
 // all returns the times of the tasks' events of this kind. If no task has one, it returns the time of the job's event.
