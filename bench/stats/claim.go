@@ -68,11 +68,9 @@ func (c Claim) Check(factors map[string][]string) error {
 	if _, twice := c.Where[c.Factor]; twice {
 		return fmt.Errorf("the factor %s is also in where", c.Factor)
 	}
-	wanted := maps.Clone(c.Where)
+	wanted := map[string][]string{}
+	maps.Copy(wanted, c.Where)
 	if c.Factor != "" {
-		if wanted == nil {
-			wanted = map[string][]string{}
-		}
 		wanted[c.Factor] = []string{c.A, c.B}
 	}
 	for _, factor := range slices.Sorted(maps.Keys(wanted)) {
@@ -129,7 +127,7 @@ func (c Claim) IsAbout(metric, factor, a, b string, cell map[string]string) bool
 func (c Claim) Evaluate(name string, samples []Sample, baselines [][]Sample, level float64) ClaimResult {
 	out := ClaimResult{Name: name, Claim: c, Text: c.String(), Verdict: Unclear}
 	var estimates []*estimate
-	for _, g := range GroupBy(slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return !c.isAboutCell(s.Cell) }), c.Factor) {
+	for _, g := range GroupBy(Keep(samples, func(s Sample) bool { return c.isAboutCell(s.Cell) }), c.Factor) {
 		if part, e, ok := c.measure(g, baselines); ok {
 			out.Parts, estimates = append(out.Parts, part), append(estimates, e)
 		}
@@ -167,45 +165,33 @@ func (c Claim) Evaluate(name string, samples []Sample, baselines [][]Sample, lev
 // group has no value.
 func (c Claim) measure(g Group, baselines [][]Sample) (part ClaimPart, e *estimate, ok bool) {
 	part.Cell = g.Cell
-	switch {
-	case c.Factor != "":
-		r, ok := Ratio(Select(g.Samples, c.Factor, c.A), Select(g.Samples, c.Factor, c.B), c.Metric)
-		part.Value, part.Reason = r.Ratio, r.Reason
-		if r.Incomplete > 0 {
-			part.Reason = describeIncomplete(r.Incomplete, r.Trials)
+	if c.Factor == "" && len(c.Baseline) == 0 {
+		s, ok := Mean(g.Samples, c.Metric)
+		if part.Reason = s.Reason; !math.IsInf(s.Mean, 0) {
+			part.Value = s.Mean
 		}
-		if r.Interval == nil {
+		if s.Interval == nil {
 			return part, nil, ok
 		}
-		return part, &r.estimate, ok
-	case len(c.Baseline) > 0:
-		same := [][]Sample{g.Samples}
-		for _, b := range baselines {
-			same = append(same, slices.DeleteFunc(slices.Clone(b), func(s Sample) bool { return !maps.Equal(s.Cell, g.Cell) }))
-		}
-		if _, part.Reason = findUnusable(slices.Concat(same...), c.Metric); part.Reason != "" {
-			return part, nil, true
-		}
-		own, others := sweepLogs(same[:1], c.Metric), sweepLogs(same[1:], c.Metric)
-		if len(own) == 0 || len(others) == 0 {
-			return part, nil, false
-		}
-		e := estimateDifference(own, others)
-		part.Value = math.Exp(e.mean)
-		if len(others) < MinUnits {
-			part.Reason = fmt.Sprintf("a sweep is one observation, and the baseline needs %d", MinUnits)
-			return part, nil, true
-		}
-		return part, &e, true
+		return part, &s.estimate, ok
 	}
-	s, ok := Mean(g.Samples, c.Metric)
-	if part.Reason = s.Reason; !math.IsInf(s.Mean, 0) {
-		part.Value = s.Mean
+	var r Comparison
+	if c.Factor != "" {
+		r, ok = Ratio(Select(g.Samples, c.Factor, c.A), Select(g.Samples, c.Factor, c.B), c.Metric)
+	} else {
+		same := Map(baselines, func(b []Sample) []Sample {
+			return Keep(b, func(s Sample) bool { return maps.Equal(s.Cell, g.Cell) })
+		})
+		r, ok = compareSweeps([][]Sample{g.Samples}, same, c.Metric, 1, fmt.Sprintf("a sweep is one observation, and the baseline needs %d", MinUnits))
 	}
-	if s.Interval == nil {
+	part.Value, part.Reason = r.Ratio, r.Reason
+	if r.Incomplete > 0 {
+		part.Reason = describeIncomplete(r.Incomplete, r.Trials)
+	}
+	if r.Interval == nil {
 		return part, nil, ok
 	}
-	return part, &s.estimate, ok
+	return part, &r.estimate, ok
 }
 
 // bounds returns the smallest and the largest value with which the claim is true.

@@ -2,6 +2,8 @@ package stats
 
 import (
 	"math"
+	"slices"
+	"sort"
 
 	"github.com/aclements/go-moremath/stats"
 )
@@ -108,15 +110,7 @@ const maxUnits = 1000
 // unitsNeeded returns the smallest number of blocks, more than n, that finds a difference of the logarithms with a probability of power. sd is
 // the standard deviation of a block. It returns more than maxUnits if that number would not suffice.
 func unitsNeeded(difference, sd float64, n int, level float64) int {
-	low, high := n, maxUnits+1 // n does not suffice, and high does or is the limit
-	for high-low > 1 {
-		if middle := (low + high) / 2; sd*factor(middle, level) > difference {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
-	return high
+	return n + 1 + sort.Search(maxUnits-n, func(i int) bool { return sd*factor(n+1+i, level) <= difference })
 }
 
 // Detectable returns the smallest ratio above 1 that a comparison of two cells finds with a probability of 80 %. noise is the standard
@@ -132,14 +126,9 @@ func Detectable(noise float64, blocks, comparisons int) float64 {
 // blocks; earlier has the numbers of blocks after which its results were read before. Each look spends the part of Level that belongs to
 // the blocks since the last look, so that all looks together give at most Level wrong answers.
 func Spend(blocks, max int, earlier []int) float64 {
-	last := 0
-	for _, n := range earlier {
-		if n < blocks && n > last {
-			last = n
-		}
-	}
 	if blocks > max {
 		return 0 // beyond the declared maximum, nothing is left
 	}
+	last := slices.Max(append(Keep(earlier, func(n int) bool { return n < blocks }), 0))
 	return Level * (float64(blocks-last) / float64(max))
 }

@@ -33,10 +33,8 @@ type Comparison struct {
 // others alone would favour a cell that finishes rarely.
 func Ratio(a, b []Sample, metric string) (Comparison, bool) {
 	a, b, blocks := pairBlocks(a, b)
-	all := slices.Concat(a, b)
-	c := Comparison{Metric: metric, Blocks: len(blocks), Trials: len(all), Incomplete: CountIncomplete(all)}
-	if c.Unfinished, c.Reason = findUnusable(all, metric); c.Reason != "" {
-		c.judge(Level, true)
+	c, all := newComparison(metric, len(blocks), slices.Concat(a, b))
+	if c.Reason != "" {
 		return c, isMeasured(all, metric)
 	}
 	x, y := blockLogs(a, metric), blockLogs(b, metric)
@@ -49,17 +47,30 @@ func Ratio(a, b []Sample, metric string) (Comparison, bool) {
 		}
 	}
 	c.Blocks = len(logs)
-	c.conclude(estimateMean(logs), c.Blocks, "block")
+	c.conclude(estimateMean(logs), c.Blocks >= MinUnits, tooFewBlocks)
 	return c, c.Blocks > 0
+}
+
+// newComparison returns a comparison of these samples, and the samples. It has a reason if the samples have no ratio.
+func newComparison(metric string, units int, all []Sample) (Comparison, []Sample) {
+	c := Comparison{Metric: metric, Blocks: units, Trials: len(all), Incomplete: CountIncomplete(all)}
+	if c.Unfinished, c.Reason = findUnusable(all, metric); c.Reason != "" {
+		c.judge(Level, true)
+	}
+	return c, all
 }
 
 // RatioOfSweeps compares a cell in two groups of sweeps. a and b have the samples of each sweep. A sweep is one observation, because all
 // its trials share the state of the computer on its day: an answer needs three sweeps in each group, and otherwise there is only a ratio.
 func RatioOfSweeps(a, b [][]Sample, metric string) (Comparison, bool) {
-	all := slices.Concat(slices.Concat(a...), slices.Concat(b...))
-	c := Comparison{Metric: metric, ofSweeps: true, Blocks: min(len(a), len(b)), Trials: len(all), Incomplete: CountIncomplete(all)}
-	if c.Unfinished, c.Reason = findUnusable(all, metric); c.Reason != "" {
-		c.judge(Level, true)
+	return compareSweeps(a, b, metric, MinUnits, "a sweep is one observation, and an answer needs three on each side")
+}
+
+// compareSweeps compares a cell in two groups of sweeps. If the first group has fewer than needed sweeps, or the second one fewer than
+// MinUnits, the comparison has no interval, and this reason.
+func compareSweeps(a, b [][]Sample, metric string, needed int, reason string) (Comparison, bool) {
+	c, all := newComparison(metric, min(len(a), len(b)), slices.Concat(slices.Concat(a...), slices.Concat(b...)))
+	if c.ofSweeps = true; c.Reason != "" {
 		return c, isMeasured(all, metric)
 	}
 	x, y := sweepLogs(a, metric), sweepLogs(b, metric)
@@ -67,9 +78,9 @@ func RatioOfSweeps(a, b [][]Sample, metric string) (Comparison, bool) {
 		return c, false
 	}
 	c.Blocks = min(len(x), len(y))
-	c.conclude(estimateDifference(x, y), c.Blocks, "sweep")
+	c.conclude(estimateDifference(x, y), len(x) >= needed && len(y) >= MinUnits, reason)
 	if c.Interval == nil {
-		c.Reason, c.Answer = "a sweep is one observation, and an answer needs three on each side", "–"
+		c.Answer = "–"
 	}
 	return c, true
 }
@@ -84,19 +95,19 @@ func sweepLogs(sweeps [][]Sample, metric string) (out []float64) {
 	return out
 }
 
-// conclude sets the ratio and, if there are enough units, the interval and the answer.
-func (c *Comparison) conclude(e estimate, units int, unit string) {
+// conclude sets the ratio and, if there are enough units, the interval and the answer. Otherwise the comparison has a reason.
+func (c *Comparison) conclude(e estimate, enough bool, reason string) {
 	c.estimate, c.P, c.Ratio = e, 1, math.Exp(e.mean)
-	if units < MinUnits {
-		c.Reason = tooFew(unit)
-	} else {
+	if enough {
 		i := e.interval(Level)
 		c.Interval, c.P = &i, e.p(1)
+	} else {
+		c.Reason = reason
 	}
 	c.judge(Level, true)
 }
 
-func tooFew(unit string) string { return fmt.Sprintf("an answer needs %d %ss", MinUnits, unit) }
+var tooFewBlocks = fmt.Sprintf("an answer needs %d blocks", MinUnits)
 
 // Noise returns the standard deviation of the logarithm of a trial's result, without what the trials of a block share. It returns NaN if it
 // is unknown.

@@ -65,7 +65,7 @@ func Mean(samples []Sample, metric string) (Summary, bool) {
 	out.estimate = estimateMean(logs)
 	out.Mean = math.Exp(out.estimate.mean)
 	if len(logs) < MinUnits {
-		out.Reason = tooFew("block")
+		out.Reason = tooFewBlocks
 		return out, true
 	}
 	i := out.estimate.interval(Level)
@@ -105,25 +105,16 @@ func describeIncomplete(n, trials int) string {
 
 // CountIncomplete returns the number of incomplete samples.
 func CountIncomplete(samples []Sample) int {
-	n := 0
-	for _, s := range samples {
-		if s.Incomplete {
-			n++
-		}
-	}
-	return n
+	return len(Keep(samples, func(s Sample) bool { return s.Incomplete }))
 }
 
 // isMeasured reports whether trials can have a metric: at least one sample has the metric, or no sample is complete.
 func isMeasured(samples []Sample, metric string) bool {
-	complete := false
-	for _, s := range samples {
-		if _, ok := s.value(metric); ok {
-			return true
-		}
-		complete = complete || !s.Incomplete
+	hasValue := func(s Sample) bool {
+		_, ok := s.value(metric)
+		return ok
 	}
-	return !complete
+	return slices.ContainsFunc(samples, hasValue) || CountIncomplete(samples) == len(samples)
 }
 
 // blockLogs returns the mean logarithm of the values in each block. All values must be above 0.
@@ -143,31 +134,20 @@ func blockLogs(samples []Sample, metric string) map[int]float64 {
 
 // pairBlocks returns the blocks that contain samples of both a and b, and the samples of a and of b in these blocks.
 func pairBlocks(a, b []Sample) (inA, inB []Sample, blocks []int) {
-	in := func(samples []Sample, block int) bool {
-		return slices.ContainsFunc(samples, func(s Sample) bool { return s.Block == block })
-	}
-	for _, s := range a {
-		if in(b, s.Block) {
-			inA = append(inA, s)
-			blocks = append(blocks, s.Block)
+	in := func(samples []Sample) func(Sample) bool {
+		return func(s Sample) bool {
+			return slices.ContainsFunc(samples, func(other Sample) bool { return other.Block == s.Block })
 		}
 	}
-	for _, s := range b {
-		if in(a, s.Block) {
-			inB = append(inB, s)
-		}
-	}
+	inA, inB = Keep(a, in(b)), Keep(b, in(a))
+	blocks = Map(inA, func(s Sample) int { return s.Block })
 	slices.Sort(blocks)
 	return inA, inB, slices.Compact(blocks)
 }
 
 // JoinLevels returns the factors and levels of a cell, sorted by factor, with a separator.
 func JoinLevels(cell map[string]string, separator string) string {
-	var out []string
-	for _, f := range slices.Sorted(maps.Keys(cell)) {
-		out = append(out, f+"="+cell[f])
-	}
-	return strings.Join(out, separator)
+	return strings.Join(Map(slices.Sorted(maps.Keys(cell)), func(f string) string { return f + "=" + cell[f] }), separator)
 }
 
 // Group is the samples of one combination of levels.
@@ -199,11 +179,5 @@ func GroupBy(samples []Sample, without ...string) []Group {
 
 // Select returns the samples of the given level of a factor.
 func Select(samples []Sample, factor, level string) []Sample {
-	var out []Sample
-	for _, s := range samples {
-		if l, have := s.Cell[factor]; have && l == level {
-			out = append(out, s)
-		}
-	}
-	return out
+	return Keep(samples, func(s Sample) bool { l, have := s.Cell[factor]; return have && l == level })
 }

@@ -250,7 +250,7 @@ func TestHolm(t *testing.T) {
 	for _, p := range []float64{0.04, 0.01, 0.03, 0.5} {
 		e := estimate{mean: 1, se: 1 / quantile(1-p/2, 7), df: 7} // its p-value is p
 		c := &Comparison{Blocks: 8}
-		c.conclude(e, 8, "block")
+		c.conclude(e, true, "")
 		all = append(all, c)
 	}
 	Holm(all, Level)
