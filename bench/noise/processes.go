@@ -72,8 +72,13 @@ func (ps *processes) update(s *Sampler, busy float64) bool {
 		}
 	}
 	own, kernel := 0.0, 0.0
+	for _, id := range append(slices.Collect(maps.Values(s.source.Machines)), s.self) {
+		if p := ps.byID[id]; p != nil {
+			p.own = true
+		}
+	}
 	for _, p := range ps.byID {
-		p.own = p.own || ps.belongs(s, p)
+		p.own = ps.belongs(p)
 	}
 	for id, p := range ps.byID {
 		switch {
@@ -126,21 +131,12 @@ func (ps *processes) observe(id int, stat []byte) {
 
 // belongs reports whether a process, or one of its ancestors, belongs to the benchmark. Such a process still belongs to the benchmark
 // when its parent has ended.
-func (ps *processes) belongs(s *Sampler, p *process) bool {
+func (ps *processes) belongs(p *process) bool {
 	for range maxDepth {
-		if p == nil || p.own || p.id == s.self || s.isMachine(p.id) {
+		if p == nil || p.own {
 			return p != nil
 		}
 		p = ps.byID[p.parent]
-	}
-	return false
-}
-
-func (s *Sampler) isMachine(pid int) bool {
-	for _, id := range s.source.Machines {
-		if id == pid {
-			return true
-		}
 	}
 	return false
 }

@@ -46,10 +46,10 @@ func (v *Verdict) add(state string, format string, args ...any) {
 // Judge compares a report with the thresholds. A value that has a threshold, but was not observed, makes the trial suspect.
 func (t Thresholds) Judge(r Report) Verdict {
 	v := Verdict{State: Valid}
-	// exceeds reports whether a value is above its limit. If the value was not observed, it makes the verdict suspect. A negative limit
-	// means no check.
+	// exceeds reports whether a value is above its limit. A negative limit means no check. A value with a name that was not observed makes
+	// the verdict suspect.
 	exceeds := func(value *float64, limit float64, name string) bool {
-		if value == nil && limit >= 0 {
+		if value == nil && limit >= 0 && name != "" {
 			v.add(Suspect, "%s was not observed", name)
 		}
 		return value != nil && limit >= 0 && *value > limit
@@ -76,7 +76,20 @@ func (t Thresholds) Judge(r Report) Verdict {
 		v.add(Suspect, "fixed work took %s less time than in the reference (quiet.canary: %s): the reference was disturbed, or the processors became faster",
 			percent(-*slower), percent(t.Canary))
 	}
-	t.judgeSystem(r, &v)
+	if exceeds(r.SwapPages, t.SwapPages, "") {
+		v.add(Invalid, "%.0f pages per second were swapped in or out (quiet.swapPages: %.0f)", *r.SwapPages, t.SwapPages)
+	}
+	if exceeds(new(float64(len(r.KernelAlerts))), t.Kernel, "") {
+		for _, text := range r.KernelAlerts {
+			v.add(stateOf(text), "the kernel logged: %s (quiet.kernelMessages: %g)", text, t.Kernel)
+		}
+	}
+	if exceeds(r.ClockStep, t.Clock, "") {
+		v.add(Invalid, "the clock of this computer was set by %.3g s (quiet.clock: %.3g s)", *r.ClockStep, t.Clock)
+	}
+	if r.FrequencyBusy != nil && t.Frequency >= 0 && *r.FrequencyBusy < t.Frequency {
+		v.add(Suspect, "the fastest processor had %s of its maximum frequency while the processors were busy (quiet.frequency: %s)", percent(*r.FrequencyBusy), percent(t.Frequency))
+	}
 	for _, d := range r.Disturbances {
 		v.add(Invalid, "the machine %s was %s", d.Machine, d.State)
 	}
@@ -95,28 +108,12 @@ func (r Report) Slowdown() *float64 {
 	return new(*r.SpinRatio - 1)
 }
 
-// judgeSystem compares swapping, the clock and kernel messages with the thresholds. It adds the
-// reasons to v.
-func (t Thresholds) judgeSystem(r Report, v *Verdict) {
-	above := func(value *float64, limit float64) bool { return value != nil && limit >= 0 && *value > limit }
-	if above(r.SwapPages, t.SwapPages) {
-		v.add(Invalid, "%.0f pages per second were swapped in or out (quiet.swapPages: %.0f)", *r.SwapPages, t.SwapPages)
+// stateOf returns the state of a trial during which the kernel has logged a message.
+func stateOf(message string) string {
+	if strings.HasPrefix(message, cgroupMemory) {
+		return Suspect
 	}
-	if t.Kernel >= 0 && float64(len(r.KernelAlerts)) > t.Kernel {
-		for _, text := range r.KernelAlerts {
-			state := Invalid
-			if strings.HasPrefix(text, cgroupMemory) {
-				state = Suspect
-			}
-			v.add(state, "the kernel logged: %s (quiet.kernelMessages: %g)", text, t.Kernel)
-		}
-	}
-	if above(r.ClockStep, t.Clock) {
-		v.add(Invalid, "the clock of this computer was set by %.3g s (quiet.clock: %.3g s)", *r.ClockStep, t.Clock)
-	}
-	if r.FrequencyBusy != nil && t.Frequency >= 0 && *r.FrequencyBusy < t.Frequency {
-		v.add(Suspect, "the fastest processor had %s of its maximum frequency while the processors were busy (quiet.frequency: %s)", percent(*r.FrequencyBusy), percent(t.Frequency))
-	}
+	return Invalid
 }
 
 // names returns a list of programs with their process ids, such as `: 1234 stress, 77 cc1`.
