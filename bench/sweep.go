@@ -166,11 +166,7 @@ func CommonLevels(cells []map[string]string) map[string]string {
 
 // configurationOf returns those levels of a cell that determine machines and systems.
 func configurationOf(cell map[string]string) map[string]string {
-	out := maps.Clone(cell)
-	delete(out, WorkloadFactor)
-	delete(out, RepeatFactor)
-	delete(out, SubmissionFactor)
-	return out
+	return stats.Without(cell, WorkloadFactor, RepeatFactor, SubmissionFactor)
 }
 
 // newConfiguration returns the configuration with these levels.

@@ -49,18 +49,14 @@ func analyse(in Input) analysis {
 	for _, t := range a.all {
 		if t.Verdict != bench.Invalid {
 			samples = append(samples, t.Sample)
-			t.Sample.Cell = without(t.Cell, bench.RepeatFactor)
+			t.Sample.Cell = stats.Without(t.Cell, bench.RepeatFactor)
 			base = append(base, t.Sample)
 		}
 	}
 	a.cells = stats.GroupBy(base)
 	a.metrics = presentMetrics(samples, in.Sweep.Benchmark.Metrics)
 	a.factors = findFactors(base)
-	var cells []map[string]string
-	for _, g := range a.cells {
-		cells = append(cells, g.Cell)
-	}
-	a.same = bench.CommonLevels(cells)
+	a.same = bench.CommonLevels(stats.Map(a.cells, func(g stats.Group) map[string]string { return g.Cell }))
 	for _, f := range a.factors {
 		// Do not compare workloads with each other: such a difference says nothing about a scheduler. Each additional comparison
 		// also makes the correction for their number stricter, so that fewer answers are clear.
@@ -69,25 +65,24 @@ func analyse(in Input) analysis {
 		}
 	}
 	a.compareRepeats(samples)
-	var families [2][]*stats.Comparison
+	families := map[string][]*stats.Comparison{}
 	for i := range a.ratios {
 		r := &a.ratios[i]
 		switch {
 		case r.answerOfClaim(in.Claims):
 			r.Kind = ofClaim
+			continue
 		case slices.Contains(in.Sweep.Benchmark.Metrics, r.Metric):
 			r.Kind = primary
-			families[0] = append(families[0], &r.Comparison)
 		default:
 			r.Kind = exploratory
-			families[1] = append(families[1], &r.Comparison)
 		}
+		families[r.Kind] = append(families[r.Kind], &r.Comparison)
 	}
-	var floor []*stats.Comparison
 	for i := range a.floor {
-		floor = append(floor, &a.floor[i].Comparison)
+		families["floor"] = append(families["floor"], &a.floor[i].Comparison)
 	}
-	for _, family := range [][]*stats.Comparison{families[0], families[1], floor} {
+	for _, family := range families {
 		stats.Holm(family, in.Sweep.Level())
 	}
 	return a
@@ -108,11 +103,10 @@ func (r *Ratio) answerOfClaim(claims []stats.ClaimResult) bool {
 
 // CountComparisons returns the number of comparisons of a metric that a sweep with these cells has.
 func CountComparisons(cells []map[string]string) int {
-	in := Input{Cells: cells}
-	for _, c := range cells {
-		in.Trials = append(in.Trials, Trial{Sample: stats.Sample{Cell: c, Metrics: map[string]float64{MainMetrics[0]: 1}}})
-	}
-	return len(analyse(in).ratios)
+	trials := stats.Map(cells, func(c map[string]string) Trial {
+		return Trial{Sample: stats.Sample{Cell: c, Metrics: map[string]float64{MainMetrics[0]: 1}}}
+	})
+	return len(analyse(Input{Cells: cells, Trials: trials}).ratios)
 }
 
 // sortTrials sorts trials by the order of the cells, and the trials of a cell by time.
@@ -176,9 +170,7 @@ func findFactors(samples []stats.Sample) (out []factor) {
 		}
 		if len(number) == len(f.levels) {
 			slices.SortFunc(f.levels, func(a, b string) int { return cmp.Compare(number[a], number[b]) })
-			for _, l := range f.levels {
-				f.numbers = append(f.numbers, number[l])
-			}
+			f.numbers = stats.Map(f.levels, func(l string) float64 { return number[l] })
 		}
 		out = append(out, f)
 	}
@@ -190,11 +182,10 @@ func (a *analysis) compareLevels(f factor, samples []stats.Sample) {
 	for _, m := range a.metrics {
 		for _, g := range stats.GroupBy(samples, f.name) {
 			for i := range f.levels {
-				first := 0
-				if f.numbers != nil {
-					first = max(i-1, 0)
-				}
-				for k := first; k < i; k++ {
+				for k := range i {
+					if f.numbers != nil && k < i-1 {
+						continue
+					}
 					c, ok := stats.Ratio(stats.Select(g.Samples, f.name, f.levels[i]), stats.Select(g.Samples, f.name, f.levels[k]), m)
 					if ok {
 						a.ratios = append(a.ratios, Ratio{Factor: f.name, A: f.levels[i], B: f.levels[k], Cell: g.Cell, Comparison: c})
@@ -213,7 +204,7 @@ func (a analysis) name(cell map[string]string) string { return cmp.Or(a.where(ce
 
 // nameInWorkload returns the name of a cell without its workload, and without the level of the factor repeat.
 func (a analysis) nameInWorkload(cell map[string]string) string {
-	return a.name(without(cell, bench.WorkloadFactor, bench.RepeatFactor))
+	return a.name(stats.Without(cell, bench.WorkloadFactor, bench.RepeatFactor))
 }
 
 func nameLevel(factor, level string) string {
@@ -223,7 +214,7 @@ func nameLevel(factor, level string) string {
 // nameTrial returns the name of the cell of a trial, with the level of the factor repeat.
 func (a analysis) nameTrial(t Trial) string {
 	if r, have := t.Cell[bench.RepeatFactor]; have {
-		return a.name(without(t.Cell, bench.RepeatFactor)) + " " + nameLevel(bench.RepeatFactor, r)
+		return a.name(stats.Without(t.Cell, bench.RepeatFactor)) + " " + nameLevel(bench.RepeatFactor, r)
 	}
 	return a.name(t.Cell)
 }
@@ -238,13 +229,4 @@ func (a analysis) noiseOf(metric string) float64 {
 		}
 	}
 	return math.Sqrt(sum / n)
-}
-
-// without returns a copy of a cell without these factors.
-func without(cell map[string]string, factors ...string) map[string]string {
-	out := maps.Clone(cell)
-	for _, f := range factors {
-		delete(out, f)
-	}
-	return out
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nixbench/nixbench/bench"
@@ -31,7 +30,7 @@ func (p *plot) addCurve(s series, title string, changes []change, x scale, top f
 	x.begin, x.end = 0, 1000
 	var b strings.Builder
 	value, height := 0.0, 1000.0
-	add := func(at, y float64) { fmt.Fprintf(&b, "%s,%s ", formatPoint(at), formatPoint(y)) }
+	add := func(at, y float64) { fmt.Fprintf(&b, "%.1f,%.1f ", at, y) }
 	every := max((len(changes)+maxSteps-1)/maxSteps, 1)
 	for i, c := range changes {
 		value += c.by
@@ -50,32 +49,11 @@ func (p *plot) addCurve(s series, title string, changes []change, x scale, top f
 	return largest
 }
 
-func formatPoint(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
-
-// byWorkload returns one group of cells for each workload.
-func byWorkload(groups []stats.Group) [][]stats.Group {
-	var out [][]stats.Group
-	index := map[string]int{}
-	for _, g := range groups {
-		name := g.Cell[bench.WorkloadFactor]
-		if _, known := index[name]; !known {
-			index[name] = len(out)
-			out = append(out, nil)
-		}
-		out[index[name]] = append(out[index[name]], g)
-	}
-	return out
-}
-
 // timesOf returns the trials of a cell whose results count and whose jobs have known times.
 func (a analysis) timesOf(cell map[string]string) []Trial {
-	var out []Trial
-	for _, t := range a.all {
-		if t.Verdict != bench.Invalid && t.Times != nil && t.Times.Jobs > 0 && maps.Equal(without(t.Cell, bench.RepeatFactor), cell) {
-			out = append(out, t)
-		}
-	}
-	return out
+	return stats.Keep(a.all, func(t Trial) bool {
+		return t.Verdict != bench.Invalid && t.Times != nil && t.Times.Jobs > 0 && maps.Equal(stats.Without(t.Cell, bench.RepeatFactor), cell)
+	})
 }
 
 // typicalTrials returns, for each of the cells, the trial with the median throughput, if it has a trial whose jobs have known times. It also
@@ -107,7 +85,7 @@ func (a analysis) typicalTrials(cells []stats.Group) (out []Trial, last float64)
 func newTimePlot(title, unit string, last float64) (plot, scale) {
 	p := plot{Title: title, Unit: unit, XName: "time"}
 	x := scale{from: 0, to: last, begin: left, end: right}
-	step := roundStep(last, 5)
+	step := roundUp(last / 5)
 	for i := 0.0; i*step <= last; i++ {
 		p.XTicks = append(p.XTicks, frame.Tick{At: x.at(i * step), Anchor: "middle", Text: formatTick(i*step) + " s"})
 	}
@@ -234,10 +212,7 @@ func (a analysis) plotDistribution(cells []stats.Group, name string, of func(*tr
 		if len(values[i]) == 0 {
 			continue
 		}
-		var changes []change
-		for _, v := range values[i] {
-			changes = append(changes, change{v, 100 / float64(jobs[i])})
-		}
+		changes := stats.Map(values[i], func(v float64) change { return change{v, 100 / float64(jobs[i])} })
 		s := series{a.nameInWorkload(g.Cell), classOf(names, a.nameInWorkload(g.Cell))}
 		p.Legend = append(p.Legend, s)
 		title := fmt.Sprintf("%s: %d of %d jobs, median %s s", s.Name, len(values[i]), jobs[i], formatNumber(values[i][(len(values[i])-1)/2]))

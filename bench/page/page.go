@@ -31,14 +31,13 @@ type Input struct {
 // Trial is a trial of the sweep. The cell of the trial must be in Input.Cells.
 type Trial struct {
 	stats.Sample
-	Verdict  string
-	Reasons  []string
-	Limited  []string // what limits the result, such as places
-	Requests []player.Request
-	Nodes    int          // nodes that run jobs
-	CPUs     int          // processors of these nodes; 0: unknown
-	Times    *trial.Times // nil: unknown
-	Noise    noise.Report
+	Verdict string
+	Reasons []string
+	Limited []string     // what limits the result, such as places
+	Nodes   int          // nodes that run jobs
+	CPUs    int          // processors of these nodes; 0: unknown
+	Times   *trial.Times // nil: unknown
+	Noise   noise.Report
 }
 
 // Limit is a setting of a scheduler that limits a rate or a number, such as requests per second, during the trials.

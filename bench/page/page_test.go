@@ -73,8 +73,8 @@ func example(t *testing.T) Input {
 					"throughput": rate * 0.9, "bind_rate": rate, "wait_p50": wait, "wait_p90": 3 * wait, "wait_p99": 8 * wait, "wait_max": 20 * wait,
 					"scheduler_cpu": 3 * wait,
 				}},
-				Verdict: bench.Valid, Requests: exampleRequests(c["scheduler"], int64(order)),
-				Times: exampleTimes(20, rate, wait), CPUs: 16,
+				Verdict: bench.Valid,
+				Times:   exampleTimes(20, rate, wait), CPUs: 16,
 				Noise: noise.Report{Steal: new(0.001), ForeignCPU: new(0.01 * other.Float64()), PSICPU: new(0.04 * other.Float64()), SpinRatio: new(1 + 0.02*other.NormFloat64())},
 			})
 		}
@@ -85,7 +85,7 @@ func example(t *testing.T) Input {
 	var samples []stats.Sample
 	for _, trial := range in.Trials {
 		if trial.Verdict != bench.Invalid {
-			trial.Sample.Cell = without(trial.Cell, bench.RepeatFactor)
+			trial.Sample.Cell = stats.Without(trial.Cell, bench.RepeatFactor)
 			samples = append(samples, trial.Sample)
 		}
 	}
@@ -112,18 +112,6 @@ func exampleTimes(jobs int, rate, wait float64) *trial.Times {
 		out.Spans = append(out.Spans, span)
 		out.Wait = append(out.Wait, wait*math.Exp(float64(i)/6-1.5))
 		out.Schedule = append(out.Schedule, 0.5*wait*math.Exp(float64(i)/8-1.5))
-	}
-	return out
-}
-
-// exampleRequests returns the requests of a trial of a scheduler, of which there are more kinds than the page shows.
-func exampleRequests(scheduler string, order int64) []player.Request {
-	if scheduler != "default" {
-		return nil
-	}
-	out := []player.Request{{Program: "kube-scheduler", Sent: true, Verb: "POST", Count: 500 + order%2}}
-	for i := range int64(3) {
-		out = append(out, player.Request{Program: "kube-apiserver", Verb: "GET", Resource: fmt.Sprintf("resource-%d", i), Count: 1000 - i})
 	}
 	return out
 }

@@ -3,6 +3,8 @@ package page
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nixbench/nixbench/bench"
@@ -37,12 +39,22 @@ type series struct{ Name, Class string }
 // colours is the number of colours that page.css has for series. Series with a higher index have dashed lines.
 const colours = 8
 
-func seriesClass(i int) string {
-	class := fmt.Sprintf("c%d", i%colours)
-	if i >= colours {
-		class += " again"
+// makeSeries returns an entry for each name.
+func makeSeries(names []string) (out []series) {
+	for i, n := range names {
+		class := fmt.Sprintf("c%d", i%colours)
+		if i >= colours {
+			class += " again"
+		}
+		out = append(out, series{n, class})
 	}
-	return class
+	return out
+}
+
+// classOf returns the class of the series with this name.
+func classOf(all []series, name string) string {
+	i := slices.IndexFunc(all, func(s series) bool { return s.Name == name })
+	return all[max(i, 0)].Class
 }
 
 // The borders of the drawing area within a plot, in percent. The texts of the vertical axis are to the left of this area, and the texts of
@@ -71,15 +83,6 @@ func (s scale) position(v float64) float64 {
 	return s.begin + (v-from)/(to-from)*(s.end-s.begin)
 }
 
-// roundStep returns the smallest distance between ticks that divides an axis of this size into at most n parts. The distance is 1, 2
-// or 5 times a power of ten.
-func roundStep(size float64, n int) float64 {
-	if size <= 0 {
-		return 1
-	}
-	return roundUp(size / float64(n))
-}
-
 // heights returns a vertical scale for values from low to high, with its ticks. The scale begins at 0, or at low if low is below 0:
 // inexact clocks cause such values.
 func heights(low, high float64) (scale, []frame.Tick) {
@@ -88,7 +91,7 @@ func heights(low, high float64) (scale, []frame.Tick) {
 		high = low + 1
 	}
 	s := scale{from: low, to: high, begin: bottom, end: top}
-	step := roundStep(high-low, 4)
+	step := roundUp((high - low) / 4)
 	var ticks []frame.Tick
 	for i := math.Ceil(low / step); i*step <= high; i++ {
 		ticks = append(ticks, frame.Tick{At: s.at(i * step), Text: formatTick(i * step)})
@@ -104,8 +107,7 @@ func formatTick(v float64) string {
 	if math.Abs(v) >= 1e6 || math.Abs(v) < 1e-4 {
 		return fmt.Sprintf("%.3g", v)
 	}
-	text := fmt.Sprintf("%.6f", v)
-	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+	return strconv.FormatFloat(math.Round(v*1e6)/1e6, 'f', -1, 64)
 }
 
 // pointClass returns the CSS class of the point of a trial. Points of invalid trials are drawn hollow.
@@ -173,13 +175,10 @@ func (a analysis) plotResults(cells []stats.Group, f factor, metric string) (plo
 	p.YTicks = ticks
 	place := a.placeLevels(&p, f)
 	seriesOf := func(cell map[string]string) string {
-		return a.name(without(cell, f.name, bench.WorkloadFactor, bench.RepeatFactor))
+		return a.name(stats.Without(cell, f.name, bench.WorkloadFactor, bench.RepeatFactor))
 	}
 	groups := stats.GroupBy(samples, f.name, bench.WorkloadFactor)
-	var names []string
-	for _, g := range groups {
-		names = append(names, seriesOf(g.Cell))
-	}
+	names := stats.Map(groups, func(g stats.Group) string { return seriesOf(g.Cell) })
 	p.Legend = makeSeries(names)
 	shift := map[string]float64{} // series at the same level are drawn side by side
 	for i, name := range names {

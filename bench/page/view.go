@@ -39,15 +39,11 @@ func newView(in Input) view {
 	a := analyse(in)
 	trials := slices.SortedStableFunc(slices.Values(in.Trials), func(a, b Trial) int { return cmp.Compare(a.Order, b.Order) })
 	means, ratios, noise := a.listMeans(a.metrics), a.listRatios(), a.listNoise()
-	var names []string
+	var samples []stats.Sample
 	for _, g := range a.cells {
-		for _, m := range allMetrics(g.Samples) {
-			if !slices.Contains(names, m) {
-				names = append(names, m)
-			}
-		}
+		samples = append(samples, g.Samples...)
 	}
-	all := a.listMeans(names)
+	all := a.listMeans(allMetrics(samples))
 	means.Note = "Geometric means of all trials that are not invalid, with 95 % intervals of the t-test of logarithms. Fewer than three blocks, and values of 0 or less, allow no interval."
 	ratios.Note = "Geometric means of the ratios in each block, with 95 % intervals. The comparison of a claim has a test of its own; the primary ones, and the exploratory ones, are corrected for their number (Holm)."
 	noise.Note += " The noise of a trial is its standard deviation, without what the trials of a block share. A comparison finds the visible ratio with a probability of 80 %."
@@ -63,20 +59,21 @@ func newView(in Input) view {
 // drawWorkloads returns the drawings of each workload.
 func drawWorkloads(a analysis) (out []workload) {
 	f := a.axis()
-	for _, cells := range byWorkload(a.cells) {
-		w := workload{Name: cells[0].Cell[bench.WorkloadFactor]}
+	for _, g := range a.cells {
+		w := workload{Name: g.Cell[bench.WorkloadFactor]}
+		if slices.ContainsFunc(out, func(other workload) bool { return other.Name == w.Name }) {
+			continue
+		}
+		cells := stats.Keep(a.cells, func(g stats.Group) bool { return g.Cell[bench.WorkloadFactor] == w.Name })
 		for _, m := range a.metrics {
 			if p, ok := a.plotResults(cells, f, m); ok {
 				w.Results = append(w.Results, p)
 			}
 		}
-		var names []string
-		for _, g := range cells {
-			names = append(names, a.nameInWorkload(g.Cell))
-		}
-		w.Load, w.Gantt = a.plotLoad(cells, makeSeries(names)), a.plotGantt(cells)
+		names := makeSeries(stats.Map(cells, func(g stats.Group) string { return a.nameInWorkload(g.Cell) }))
+		w.Load, w.Gantt = a.plotLoad(cells, names), a.plotGantt(cells)
 		for _, d := range distributions {
-			if p, ok := a.plotDistribution(cells, d.name, d.of, makeSeries(names)); ok {
+			if p, ok := a.plotDistribution(cells, d.name, d.of, names); ok {
 				w.Shares = append(w.Shares, p)
 			}
 		}
@@ -103,32 +100,8 @@ func listFacts(in Input, a analysis) []frame.Fact {
 
 // countVerdicts returns how many trials have each verdict (valid, suspect, invalid).
 func countVerdicts(trials []Trial) []count {
-	n := map[string]int{}
-	for _, t := range trials {
-		n[t.Verdict]++
-	}
-	var out []count
-	for _, verdict := range []string{bench.Valid, bench.Suspect, bench.Invalid} {
-		if n[verdict] > 0 {
-			out = append(out, count{n[verdict], verdict})
-		}
-	}
-	return out
-}
-
-func makeSeries(names []string) []series {
-	var out []series
-	for i, n := range names {
-		out = append(out, series{n, seriesClass(i)})
-	}
-	return out
-}
-
-func classOf(names []series, name string) string {
-	for _, s := range names {
-		if s.Name == name {
-			return s.Class
-		}
-	}
-	return seriesClass(0)
+	out := stats.Map([]string{bench.Valid, bench.Suspect, bench.Invalid}, func(verdict string) count {
+		return count{len(stats.Keep(trials, func(t Trial) bool { return t.Verdict == verdict })), verdict}
+	})
+	return stats.Keep(out, func(c count) bool { return c.N > 0 })
 }

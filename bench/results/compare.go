@@ -102,25 +102,28 @@ func (c Comparison) String() string {
 
 // Tables returns the table of the ratios.
 func (c Comparison) Tables() []page.Table {
-	t := page.Table{Head: []string{"CELL", "METRIC", "RATIO", "95 % INTERVAL", "ANSWER"}}
-	for _, r := range c.Ratios {
-		t.Rows = append(t.Rows, []string{bench.NameCell(cellsOf(c.Ratios), r.Cell), r.Metric, page.FormatRatio(r.Comparison.Ratio), page.FormatInterval(r.Interval), r.Answer})
-		if r.Interval == nil && t.Note == "" {
-			t.Note = "– " + r.Reason + ": nixbench bench compare A1,A2,A3 B1,B2,B3. Levels of one sweep are compared without this."
-		}
+	tables := ratioTables("", c.Ratios)
+	if i := slices.IndexFunc(c.Ratios, func(r Ratio) bool { return r.Interval == nil }); i >= 0 {
+		tables[0].Note = "– " + c.Ratios[i].Reason + ": nixbench bench compare A1,A2,A3 B1,B2,B3. Levels of one sweep are compared without this."
 	}
-	if len(t.Rows) == 0 {
-		return nil
-	}
-	return []page.Table{t}
+	return tables
 }
 
-// cellsOf returns the cells of ratios.
-func cellsOf(ratios []Ratio) (cells []map[string]string) {
-	for _, r := range ratios {
-		cells = append(cells, r.Cell)
+// ratioTables returns a table of ratios, or no table if there are none.
+func ratioTables(title string, all []Ratio) []page.Table {
+	if len(all) == 0 {
+		return nil
 	}
-	return cells
+	cells := stats.Map(all, func(r Ratio) map[string]string { return r.Cell })
+	head := []string{"NODES", "CELL", "METRIC", "RATIO", "95 % INTERVAL", "ANSWER"}
+	rows := stats.Map(all, func(r Ratio) []string {
+		return []string{fmt.Sprint(r.Nodes), bench.NameCell(cells, r.Cell), r.Metric, page.FormatRatio(r.Comparison.Ratio), page.FormatInterval(r.Interval), r.Answer}
+	})
+	if all[0].Nodes == 0 { // these are ratios of sweeps
+		head = head[1:]
+		rows = stats.Map(rows, func(row []string) []string { return row[1:] })
+	}
+	return []page.Table{{Title: title, Head: head, Rows: rows}}
 }
 
 // calibrateWithin compares each cell with hollow nodes with the cell of the same sweep that has as many machines, and equal other levels.
@@ -159,19 +162,4 @@ func withoutSizes(cell map[string]string) map[string]string {
 		return strings.HasPrefix(f, "roles.") && (strings.HasSuffix(f, ".count") || strings.HasSuffix(f, ".hollow"))
 	})
 	return out
-}
-
-// calibrationTables returns the table of the ratios of hollow nodes to machines, or no table if there are no ratios.
-func calibrationTables(all []Ratio) []page.Table {
-	if len(all) == 0 {
-		return nil
-	}
-	t := page.Table{
-		Title: "Calibration: ratio of hollow nodes to as many machines",
-		Head:  []string{"NODES", "CELL", "METRIC", "RATIO", "95 % INTERVAL", "ANSWER"},
-	}
-	for _, c := range all {
-		t.Rows = append(t.Rows, []string{fmt.Sprint(c.Nodes), bench.NameCell(cellsOf(all), c.Cell), c.Metric, page.FormatRatio(c.Comparison.Ratio), page.FormatInterval(c.Interval), c.Answer})
-	}
-	return []page.Table{t}
 }

@@ -33,10 +33,10 @@ func splitHollow(in page.Input, all map[int][]bench.Attempt, counted []bench.Att
 		of := func(cell map[string]string) bool { return isHollow(s, cell) == (i == 1) }
 		ofTrial := func(t page.Trial) bool { return of(t.Cell) }
 		p := in
-		p.Name, p.Cells, p.Trials, p.Failed = name, keep(in.Cells, of), keep(in.Trials, ofTrial), keep(in.Failed, ofTrial)
-		p.Limits = keep(in.Limits, func(l page.Limit) bool { return of(l.Cell) })
-		p.Systems = keep(in.Systems, func(d bench.LevelDifference) bool { return of(d.A) && of(d.B) })
-		ofPart := keep(counted, func(a bench.Attempt) bool { return of(cells[a.Trial]) })
+		p.Name, p.Cells, p.Trials, p.Failed = name, stats.Keep(in.Cells, of), stats.Keep(in.Trials, ofTrial), stats.Keep(in.Failed, ofTrial)
+		p.Limits = stats.Keep(in.Limits, func(l page.Limit) bool { return of(l.Cell) })
+		p.Systems = stats.Keep(in.Systems, func(d bench.LevelDifference) bool { return of(d.A) && of(d.B) })
+		ofPart := stats.Keep(counted, func(a bench.Attempt) bool { return of(cells[a.Trial]) })
 		p.Notes = slices.Concat(s.DescribeTuning(all, of), describeLimited(p), listNotes(s, all, ofPart, of))
 		p.Claims = evaluateClaims(s, p.Trials, baselines)
 		if len(p.Cells) > 0 || i == 1 && parts == nil {
@@ -51,14 +51,9 @@ func splitHollow(in page.Input, all map[int][]bench.Attempt, counted []bench.Att
 	parts[1].Notes = append(parts[1].Notes, "The nodes of these cells are hollow.")
 	// A claim about cells of one part is only in this part.
 	isAbout := func(c stats.ClaimResult) bool { return len(c.Parts) > 0 }
-	parts[1].Claims = keep(parts[1].Claims, isAbout)
-	parts[0].Claims = keep(parts[0].Claims, func(c stats.ClaimResult) bool {
+	parts[1].Claims = stats.Keep(parts[1].Claims, isAbout)
+	parts[0].Claims = stats.Keep(parts[0].Claims, func(c stats.ClaimResult) bool {
 		return isAbout(c) || !slices.ContainsFunc(parts[1].Claims, func(other stats.ClaimResult) bool { return other.Name == c.Name })
 	})
 	return parts
-}
-
-// keep returns a new list of those values for which f returns true.
-func keep[T any](all []T, f func(T) bool) []T {
-	return slices.DeleteFunc(slices.Clone(all), func(v T) bool { return !f(v) })
 }

@@ -23,23 +23,30 @@ import (
 // ReadParts reads the results of a sweep for its pages, one part per page. The results contain the times at which jobs were created,
 // placed and finished.
 func ReadParts(st *bench.Store) ([]page.Input, error) {
-	all, err := st.AllAttempts()
-	if err != nil {
-		return nil, err
+	_, _, parts, err := read(st, true)
+	return parts, err
+}
+
+// read reads the results of a sweep, its attempts, and its parts.
+func read(st *bench.Store, withTimes bool) (in page.Input, all map[int][]bench.Attempt, parts []page.Input, err error) {
+	if all, err = st.AllAttempts(); err != nil {
+		return in, nil, nil, err
 	}
 	in, counted := summarise(st.Sweep, all)
+	in.Engines = listEngines(st.Sweep)
 	for i, a := range counted {
+		if !withTimes {
+			break
+		}
 		k := slices.IndexFunc(st.Sweep.Trials, func(t bench.Trial) bool { return t.Number == a.Trial })
 		jobs, events, err := st.ReadJobsAndEvents(st.Sweep.Trials[k], a)
 		if err != nil {
-			return nil, err
+			return in, nil, nil, err
 		}
-		times := trial.ListTimes(jobs, a.Result.Began, events)
-		in.Trials[i].Times = &times
+		in.Trials[i].Times = new(trial.ListTimes(jobs, a.Result.Began, events))
 	}
-	in.Engines = listEngines(st.Sweep)
 	baselines, err := readBaselines(st)
-	return splitHollow(in, all, counted, baselines), err
+	return in, all, splitHollow(in, all, counted, baselines), err
 }
 
 // listEngines returns the packages of schedulers in the systems of a sweep, with their versions.
@@ -142,7 +149,7 @@ func listNotes(s bench.Sweep, all map[int][]bench.Attempt, counted []bench.Attem
 func newTrial(t bench.Trial, a bench.Attempt) page.Trial {
 	out := page.Trial{
 		Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics, Incomplete: !a.Result.Complete},
-		Verdict: a.State, Reasons: a.Reasons, Limited: a.Limited, Requests: a.Requests, Nodes: a.Result.Nodes, CPUs: a.Result.CPUs,
+		Verdict: a.State, Reasons: a.Reasons, Limited: a.Limited, Nodes: a.Result.Nodes, CPUs: a.Result.CPUs,
 	}
 	if a.Noise != nil {
 		out.Noise = *a.Noise
@@ -153,28 +160,19 @@ func newTrial(t bench.Trial, a bench.Attempt) page.Trial {
 // orderByTime sets the Order of each trial by the time at which its attempt began: repeated trials ran later than planned.
 func orderByTime(trials []page.Trial, attempts []bench.Attempt) {
 	for i := range trials {
-		trials[i].Order = 1
-		for _, other := range attempts {
-			if other.Began.Before(attempts[i].Began) {
-				trials[i].Order++
-			}
-		}
+		trials[i].Order = 1 + len(stats.Keep(attempts, func(other bench.Attempt) bool { return other.Began.Before(attempts[i].Began) }))
 	}
 }
 
 // counting returns the samples of the trials whose results count (valid or suspect).
-func counting(trials []page.Trial) (out []stats.Sample) {
-	for _, t := range trials {
-		if t.Verdict != bench.Invalid {
-			out = append(out, t.Sample)
-		}
-	}
-	return out
+func counting(trials []page.Trial) []stats.Sample {
+	valid := stats.Keep(trials, func(t page.Trial) bool { return t.Verdict != bench.Invalid })
+	return stats.Map(valid, func(t page.Trial) stats.Sample { return t.Sample })
 }
 
 // samplesOf returns the samples of a cell whose results count (valid or suspect).
 func samplesOf(in page.Input, cell map[string]string) []stats.Sample {
-	return keep(counting(in.Trials), func(s stats.Sample) bool { return maps.Equal(s.Cell, cell) })
+	return stats.Keep(counting(in.Trials), func(s stats.Sample) bool { return maps.Equal(s.Cell, cell) })
 }
 
 // evaluateClaims evaluates the claims of a sweep with the trials whose results count (valid or suspect).
@@ -182,10 +180,7 @@ func evaluateClaims(s bench.Sweep, trials []page.Trial, baselines map[string][]s
 	samples := counting(trials)
 	for _, name := range slices.Sorted(maps.Keys(s.Benchmark.Claims)) {
 		claim := s.Benchmark.Claims[name]
-		var same [][]stats.Sample
-		for _, id := range claim.Baseline {
-			same = append(same, baselines[id])
-		}
+		same := stats.Map(claim.Baseline, func(id string) []stats.Sample { return baselines[id] })
 		of := samples
 		if claim.Factor != bench.RepeatFactor {
 			of = withoutRepeat(samples)
@@ -196,13 +191,11 @@ func evaluateClaims(s bench.Sweep, trials []page.Trial, baselines map[string][]s
 }
 
 // withoutRepeat returns samples whose cells do not have the factor repeat, so that equal cells are one.
-func withoutRepeat(samples []stats.Sample) (out []stats.Sample) {
-	for _, s := range samples {
-		s.Cell = maps.Clone(s.Cell)
-		delete(s.Cell, bench.RepeatFactor)
-		out = append(out, s)
-	}
-	return out
+func withoutRepeat(samples []stats.Sample) []stats.Sample {
+	return stats.Map(samples, func(s stats.Sample) stats.Sample {
+		s.Cell = stats.Without(s.Cell, bench.RepeatFactor)
+		return s
+	})
 }
 
 // readBaselines returns the samples of the sweeps that the claims of a sweep name as baselines, by id. These sweeps are in the same folder.
@@ -247,16 +240,12 @@ func (r Report) Check() error {
 
 // CheckClaims returns an error if a claim does not hold.
 func (r Report) CheckClaims() error {
-	var refuted []string
-	for _, c := range r.Claims {
-		if c.Verdict == stats.Refuted {
-			refuted = append(refuted, c.Name+": "+c.Text)
-		}
+	refuted := stats.Keep(r.Claims, func(c stats.ClaimResult) bool { return c.Verdict == stats.Refuted })
+	if len(refuted) == 0 {
+		return nil
 	}
-	if len(refuted) > 0 {
-		return failure.WithKind(failure.Check, fmt.Errorf("the results refute: %s", strings.Join(refuted, "; ")))
-	}
-	return nil
+	names := stats.Map(refuted, func(c stats.ClaimResult) string { return c.Name + ": " + c.Text })
+	return failure.WithKind(failure.Check, fmt.Errorf("the results refute: %s", strings.Join(names, "; ")))
 }
 
 // DescribeAttempt returns a line about an attempt of a trial.

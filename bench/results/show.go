@@ -33,19 +33,14 @@ type Part struct {
 // NewReport reads the results of a sweep.
 func NewReport(st *bench.Store) (Report, error) {
 	r := Report{Sweep: st.Sweep, Attempts: []bench.Attempt{}, Results: []Part{}}
-	all, err := st.AllAttempts()
+	in, all, parts, err := read(st, false)
 	if err != nil {
 		return r, err
 	}
+	r.parts = parts
 	for _, t := range st.Sweep.Trials {
 		r.Attempts = append(r.Attempts, all[t.Number]...)
 	}
-	in, counted := summarise(st.Sweep, all)
-	baselines, err := readBaselines(st)
-	if err != nil {
-		return r, err
-	}
-	r.parts = splitHollow(in, all, counted, baselines)
 	for _, p := range r.parts {
 		hollow := len(p.Cells) > 0 && isHollow(st.Sweep, p.Cells[0])
 		r.Results = append(r.Results, Part{hollow, append([]string{}, p.Notes...), page.Summarise(p)})
@@ -83,7 +78,7 @@ func (r Report) Tables() []page.Table {
 			others = append(others, title(t))
 		}
 	}
-	return slices.Concat(claims, others, calibrationTables(r.Calibration))
+	return slices.Concat(claims, others, ratioTables("Calibration: ratio of hollow nodes to as many machines", r.Calibration))
 }
 
 // TrialTables returns a table with a row for each attempt, and a table of the attempts' requests if requests were counted.

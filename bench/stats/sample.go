@@ -150,6 +150,13 @@ func JoinLevels(cell map[string]string, separator string) string {
 	return strings.Join(Map(slices.Sorted(maps.Keys(cell)), func(f string) string { return f + "=" + cell[f] }), separator)
 }
 
+// Without returns a copy of a cell without these factors.
+func Without(cell map[string]string, factors ...string) map[string]string {
+	out := maps.Clone(cell)
+	maps.DeleteFunc(out, func(f, _ string) bool { return slices.Contains(factors, f) })
+	return out
+}
+
 // Group is the samples of one combination of levels.
 type Group struct {
 	Cell    map[string]string
@@ -161,10 +168,7 @@ func GroupBy(samples []Sample, without ...string) []Group {
 	var out []Group
 	index := map[string]int{}
 	for _, s := range samples {
-		cell := maps.Clone(s.Cell)
-		for _, f := range without {
-			delete(cell, f)
-		}
+		cell := Without(s.Cell, without...)
 		key := JoinLevels(cell, "\x00")
 		i, known := index[key]
 		if !known {
