@@ -34,9 +34,7 @@ func (st *Store) ExportClosure(ctx context.Context) error {
 		return err
 	}
 	defer f.Close()
-	cmd := exec.CommandContext(ctx, "nix-store", append([]string{"--export"}, st.Sweep.Closure()...)...)
-	cmd.Stdout = f
-	return runNixStore(cmd)
+	return runNixStore(ctx, nil, f, append([]string{"--export"}, st.Sweep.Closure()...)...)
 }
 
 // RemoveClosure removes the store paths in the sweep's folder.
@@ -52,16 +50,15 @@ func (st *Store) ImportClosure(ctx context.Context) error {
 		return err
 	}
 	defer f.Close()
-	cmd := exec.CommandContext(ctx, "nix-store", "--import")
-	cmd.Stdin = f
-	return runNixStore(cmd)
+	return runNixStore(ctx, f, nil, "--import")
 }
 
-func runNixStore(cmd *exec.Cmd) error {
+func runNixStore(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
+	cmd := exec.CommandContext(ctx, "nix-store", args...)
 	var messages strings.Builder
-	cmd.Stderr = &messages
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, &messages
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("nix-store %s: %w: %s", cmd.Args[1], err, strings.TrimSpace(messages.String()))
+		return fmt.Errorf("nix-store %s: %w: %s", args[0], err, strings.TrimSpace(messages.String()))
 	}
 	return nil
 }
@@ -73,12 +70,6 @@ func (s Sweep) Closure() (out []string) {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// IsArchived reports whether the archive of a sweep contains the file with this path in the sweep's folder.
-func IsArchived(path string) bool {
-	first, _, _ := strings.Cut(path, "/")
-	return slices.Contains(archived, first) && !isExcluded(path)
 }
 
 // excluded are the names of folders in a hive's folder that are not copied: the state of clusters, with their secrets, and the
@@ -105,81 +96,76 @@ func (st *Store) WriteArchive(w io.Writer, describe func([]ArchivedFile) ([]byte
 	}
 	defer root.Close()
 	z := gzip.NewWriter(w)
-	t := tar.NewWriter(z)
-	var files []ArchivedFile
+	a := &archive{Writer: tar.NewWriter(z), root: root, folder: st.Sweep.ID + "/"}
 	for _, entry := range archived {
-		err := filepath.WalkDir(filepath.Join(st.Folder, entry), func(path string, d fs.DirEntry, err error) error {
-			if errors.Is(err, fs.ErrNotExist) && slices.Contains([]string{"trials", "facts", closureFile}, entry) {
-				return nil // the sweep has not begun, has no facts, or its store paths were not exported
-			}
-			if err != nil {
-				return err
-			}
-			if d.IsDir() && excluded[d.Name()] {
-				return fs.SkipDir
-			}
-			f, err := st.addToArchive(root, t, path, d)
-			if f.Path != "" {
-				files = append(files, f)
-			}
-			return err
-		})
-		if err != nil {
+		if err := fs.WalkDir(root.FS(), entry, a.add); err != nil {
 			return err
 		}
 	}
 	if describe != nil {
-		data, err := describe(files)
-		if err == nil {
-			err = t.WriteHeader(&tar.Header{Name: st.Sweep.ID + "/" + crateFile, Mode: 0o644, Size: int64(len(data)), ModTime: time.Unix(0, 0)})
+		data, err := describe(a.files)
+		if err != nil {
+			return err
 		}
+		err = a.WriteHeader(&tar.Header{Name: a.folder + crateFile, Mode: 0o644, Size: int64(len(data)), ModTime: time.Unix(0, 0)})
 		if err == nil {
-			_, err = t.Write(data)
+			_, err = a.Write(data)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return errors.Join(t.Close(), z.Close())
+	return errors.Join(a.Close(), z.Close())
 }
 
-// addToArchive adds the file, folder or link with this path to the archive t. It skips special files, and links that lead out of root. It
-// returns a description only of a file.
-func (st *Store) addToArchive(root *os.Root, t *tar.Writer, path string, d fs.DirEntry) (file ArchivedFile, err error) {
-	name, err := filepath.Rel(st.Folder, path)
-	if err != nil {
-		return file, err
+// archive is an archive of a sweep that is written.
+type archive struct {
+	*tar.Writer
+	root   *os.Root // the folder of the sweep
+	folder string   // of all files in the archive
+	files  []ArchivedFile
+}
+
+// add adds the file, folder or link with this name to the archive. It skips special files, and links that lead out of the sweep's folder.
+func (a *archive) add(name string, d fs.DirEntry, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && slices.Contains([]string{"trials", "facts", closureFile}, name):
+		return nil // the sweep has not begun, has no facts, or its store paths were not exported
+	case err != nil:
+		return err
+	case d.IsDir() && excluded[d.Name()]:
+		return fs.SkipDir
 	}
 	info, err := d.Info()
 	if err != nil {
-		return file, err
+		return err
 	}
 	link := ""
 	if info.Mode()&fs.ModeSymlink != 0 {
-		if link, err = os.Readlink(path); err != nil || leadsOut(root, name) {
-			return file, err
+		if link, err = a.root.Readlink(name); err != nil || leadsOut(a.root, name) {
+			return err
 		}
 	}
 	if !info.IsDir() && !info.Mode().IsRegular() && link == "" {
-		return file, nil
+		return nil
 	}
 	header, err := tar.FileInfoHeader(info, link)
 	if err != nil {
-		return file, err
+		return err
 	}
-	name = filepath.ToSlash(name)
-	header.Name, header.ModTime, header.Uid, header.Gid, header.Uname, header.Gname = st.Sweep.ID+"/"+name, time.Unix(0, 0), 0, 0, "", ""
-	if err := t.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
-		return file, err
+	header.Name, header.ModTime, header.Uid, header.Gid, header.Uname, header.Gname = a.folder+name, time.Unix(0, 0), 0, 0, "", ""
+	if err := a.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
+		return err
 	}
-	f, err := os.Open(path)
+	f, err := a.root.Open(name)
 	if err != nil {
-		return file, err
+		return err
 	}
 	defer f.Close()
 	sum := sha256.New()
-	size, err := io.Copy(io.MultiWriter(t, sum), f)
-	return ArchivedFile{name, size, hex.EncodeToString(sum.Sum(nil))}, err
+	size, err := io.Copy(io.MultiWriter(a, sum), f)
+	a.files = append(a.files, ArchivedFile{name, size, hex.EncodeToString(sum.Sum(nil))})
+	return err
 }
 
 // leadsOut reports whether a symbolic link leads out of the folder root, directly or through other links. [os.Root] does not follow such
@@ -217,7 +203,7 @@ func ReadArchive(r io.Reader, folder string) error {
 			return fmt.Errorf("it is no archive of a sweep: %w", err)
 		}
 		_, name, _ := strings.Cut(filepath.ToSlash(filepath.Clean(h.Name)), "/")
-		if first, _, _ := strings.Cut(name, "/"); !IsArchived(name) || first == "trials" {
+		if first, _, _ := strings.Cut(name, "/"); !slices.Contains(archived, first) || isExcluded(name) || first == "trials" {
 			continue
 		}
 		if left -= h.Size; left < 0 {

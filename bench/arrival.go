@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -38,10 +36,8 @@ func decodeJobs(w WorkloadOptions, seed uint64) ([]workload.Job, error) {
 	times := newArrivals(w.Arrival, seed, 0)
 	var out []workload.Job
 	for i, text := range w.Jobs {
-		var j workload.Job
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&j); err != nil {
+		j, err := workload.Decode(text)
+		if err != nil {
 			return nil, fmt.Errorf("job %d: %w", i+1, err)
 		}
 		if !gjson.GetBytes(text, "submit").Exists() {
@@ -55,16 +51,15 @@ func decodeJobs(w WorkloadOptions, seed uint64) ([]workload.Job, error) {
 // newArrivals returns a function. Each call of this function returns the time at which the next job is submitted. Each block has other random
 // times.
 func newArrivals(a Arrival, seed uint64, block int) func() float64 {
-	if a.Rate == 0 {
-		return func() float64 { return 0 }
-	}
 	random := rand.New(rand.NewPCG(seed, 1<<32+uint64(block)))
 	next := 0.0
 	return func() float64 {
 		now := next
-		if a.Poisson {
+		switch {
+		case a.Rate == 0:
+		case a.Poisson:
 			next += random.ExpFloat64() / a.Rate
-		} else {
+		default:
 			next += 1 / a.Rate
 		}
 		return now

@@ -139,11 +139,7 @@ func (st *Store) finish(a Attempt, events []player.Event) error {
 	if err := durable.Write(filepath.Join(folder, "events.jsonl"), b.Bytes()); err != nil {
 		return err
 	}
-	data, err := json.MarshalIndent(a, "", " ")
-	if err != nil {
-		return err
-	}
-	return durable.Write(filepath.Join(folder, "result.json"), append(data, '\n'))
+	return writeJSON(filepath.Join(folder, "result.json"), a)
 }
 
 // ReadEvents reads the events of an attempt.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
@@ -26,13 +27,7 @@ const ArgumentsOfSet = "the arguments of --set"
 
 // CountCauses returns the number of differences that do not follow from another difference.
 func CountCauses(all []Difference) int {
-	n := 0
-	for _, d := range all {
-		if !d.Follows {
-			n++
-		}
-	}
-	return n
+	return len(stats.Keep(all, func(d Difference) bool { return !d.Follows }))
 }
 
 // Compare returns the differences between two sweeps, apart from their results. Different results have a single cause only if exactly one
@@ -70,7 +65,12 @@ func Compare(a, b Sweep) []Difference {
 	// If the sources are equal and the arguments of --set differ, the systems differ because of --set: nothing else can have
 	// changed them. The differences that were added above may have other causes.
 	follows := !slices.Equal(a.Sets, b.Sets) && a.SourceHash != "" && a.SourceHash == b.SourceHash
-	for _, d := range slices.Concat(compareHollow(a, b), compareFrozen(a, b)) {
+	pairs := pairConfigurations(a, b)
+	var hollow group
+	for _, p := range pairs {
+		hollow.add("the hollow nodes", p.name, fmt.Sprint(p.a.Hollow), fmt.Sprint(p.b.Hollow))
+	}
+	for _, d := range slices.Concat(hollow.out, compareFrozen(pairs)) {
 		d.Follows = follows
 		out = append(out, d)
 	}
@@ -135,19 +135,11 @@ func (g *group) add(what, configuration, x, y string) {
 	g.out[i].What += "; " + configuration
 }
 
-func compareHollow(a, b Sweep) []Difference {
-	var g group
-	for _, p := range pairConfigurations(a, b) {
-		g.add("the hollow nodes", p.name, fmt.Sprint(p.a.Hollow), fmt.Sprint(p.b.Hollow))
-	}
-	return g.out
-}
-
-// compareFrozen returns the differences between the frozen systems of two sweeps. It joins configurations that the same cause has changed
-// into one difference.
-func compareFrozen(a, b Sweep) []Difference {
+// compareFrozen returns the differences between the frozen systems of the configurations of two sweeps. It joins configurations that the
+// same cause has changed into one difference.
+func compareFrozen(pairs []pair) []Difference {
 	var causes [][]pair
-	for _, p := range pairConfigurations(a, b) {
+	for _, p := range pairs {
 		if len(p.changed) == 0 {
 			continue
 		}
@@ -280,12 +272,7 @@ func CompareClosures(a, b []string) (changed []string, all int) {
 
 // packageNames returns the names of changed paths without their hashes, each once.
 func packageNames(changed []string) []string {
-	var out []string
-	for _, c := range changed {
-		out = append(out, packageName(c))
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return slices.Compact(slices.Sorted(slices.Values(stats.Map(changed, packageName))))
 }
 
 // packageName returns the name of a store path without the sign ("+" or "-"), the folder and the hash.
@@ -307,9 +294,5 @@ func DescribeClosures(a, b []string) []string {
 			signs[name] = c[:1]
 		}
 	}
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(signs)) {
-		out = append(out, signs[name]+" "+name)
-	}
-	return out
+	return stats.Map(slices.Sorted(maps.Keys(signs)), func(name string) string { return signs[name] + " " + name })
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/stats"
 )
 
 // LevelDifference is the difference between the systems of two configurations of a sweep.
@@ -58,13 +59,7 @@ func (s Sweep) CompareLevels(attempts map[int][]Attempt) []LevelDifference {
 
 // findChanged returns the factors whose levels differ in a and b.
 func findChanged(a, b map[string]string) []string {
-	var out []string
-	for _, f := range slices.Sorted(maps.Keys(a)) {
-		if a[f] != b[f] {
-			out = append(out, f)
-		}
-	}
-	return out
+	return stats.Keep(slices.Sorted(maps.Keys(a)), func(f string) bool { return a[f] != b[f] })
 }
 
 // sizeForm matches the factors that change the number or the hardware of machines, and not the programs on the machines.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -59,11 +60,15 @@ func Create(folder string, s Sweep, jobs map[string][]workload.Job) (*Store, err
 
 // Repeat writes a frozen sweep into its folder, which already contains the copy of the hive and the workloads.
 func Repeat(folder string, s Sweep) (*Store, error) {
-	data, err := json.MarshalIndent(s, "", " ")
+	return &Store{folder, s}, writeJSON(filepath.Join(folder, "sweep.json"), s)
+}
+
+func writeJSON(file string, v any) error {
+	data, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &Store{folder, s}, durable.Write(filepath.Join(folder, "sweep.json"), append(data, '\n'))
+	return durable.Write(file, append(data, '\n'))
 }
 
 // Extend adds trials to a complete sweep, so that it has this number of blocks. It records that somebody may have looked at the results
@@ -118,10 +123,7 @@ func (s Sweep) validate() error {
 // List opens all sweeps in a folder, the oldest first. It skips folders without a complete sweep.
 func List(folder string) ([]*Store, error) {
 	entries, err := os.ReadDir(folder)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	var out []*Store
@@ -204,19 +206,13 @@ func (s Sweep) IsDone(all []Attempt) bool {
 
 // Find returns the sweep whose id begins with ref. If ref is "last", it returns the last sweep.
 func Find(all []*Store, ref string) (*Store, error) {
-	var found []*Store
-	var names []string // the beginnings of the ids that are as long as ref
-	for _, st := range all {
-		names = append(names, st.Sweep.ID[:min(len(ref), len(st.Sweep.ID))])
-		if ref == "last" || strings.HasPrefix(st.Sweep.ID, ref) {
-			found = append(found, st)
-		}
-	}
+	found := stats.Keep(all, func(st *Store) bool { return ref == "last" || strings.HasPrefix(st.Sweep.ID, ref) })
+	beginnings := stats.Map(all, func(st *Store) string { return st.Sweep.ID[:min(len(ref), len(st.Sweep.ID))] })
 	switch {
 	case len(all) == 0:
 		return nil, errors.New("there are no sweeps yet; nixbench bench run executes a benchmark")
 	case len(found) == 0:
-		return nil, fmt.Errorf("there is no sweep %s; nixbench bench list shows the sweeps%s", ref, failure.Suggest(ref, names))
+		return nil, fmt.Errorf("there is no sweep %s; nixbench bench list shows the sweeps%s", ref, failure.Suggest(ref, beginnings))
 	case ref == "last" || len(found) == 1:
 		return found[len(found)-1], nil
 	}

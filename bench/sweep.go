@@ -189,13 +189,10 @@ func (s Sweep) HasArrays(levels map[string]string) bool {
 
 // SetArguments returns arguments of --set, such as `roles.worker.count=2`, for all levels except NixOS modules and schedulers' limits.
 func (c Configuration) SetArguments() []string {
-	var out []string
-	for _, f := range slices.Sorted(maps.Keys(c.Levels)) {
-		if f != LimitsFactor && !slices.ContainsFunc(c.Modules, func(l Level) bool { return l.Factor == f }) {
-			out = append(out, f+"="+c.Levels[f])
-		}
-	}
-	return out
+	factors := stats.Keep(slices.Sorted(maps.Keys(c.Levels)), func(f string) bool {
+		return f != LimitsFactor && !slices.ContainsFunc(c.Modules, func(l Level) bool { return l.Factor == f })
+	})
+	return stats.Map(factors, func(f string) string { return f + "=" + c.Levels[f] })
 }
 
 // FactsFile returns the name of the file with the facts (addresses and hashes of keys) of the configuration.

@@ -1,7 +1,6 @@
 package workload
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"math"
@@ -61,28 +60,22 @@ func ReadSWF(r io.Reader, o SWFOptions) ([]Job, error) {
 		return nil, fmt.Errorf("the number of jobs (%d), the processors of a node (%d) and the compression of time (%v) must be positive",
 			o.MaxJobs, o.CPUsPerNode, o.Compression)
 	}
-	var jobs []Job
-	dropped := 0                    // number of jobs that cannot be used
+	used, dropped := 0, 0           // numbers of jobs that can and cannot be used
 	submits := map[string]float64{} // by the id of the job
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan() && (o.MaxJobs == 0 || len(jobs) < o.MaxJobs); n++ {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || strings.HasPrefix(line, ";") {
-			continue
+	jobs, err := scan(r, func(line []byte) (j Job, ok bool, err error) {
+		if line[0] == ';' || o.MaxJobs > 0 && used == o.MaxJobs {
+			return j, false, nil
 		}
-		v, err := parseSWF(line)
+		v, err := parseSWF(string(line))
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+			return j, false, err
 		}
 		if !isUsable(v) {
 			dropped++
-			continue
+			return j, false, nil
 		}
-		if len(jobs) == maxJobs {
-			return nil, fmt.Errorf("line %d: a workload has at most %d jobs", n, maxJobs)
-		}
-		j := o.job(v)
+		used++
+		j = o.job(v)
 		if before, ok := submits[swfID(v[swfPreceding])]; ok && before <= j.Submit {
 			j.After = []string{swfID(v[swfPreceding])}
 			if v[swfThink] >= 0 {
@@ -90,9 +83,9 @@ func ReadSWF(r io.Reader, o SWFOptions) ([]Job, error) {
 			}
 		}
 		submits[j.ID] = j.Submit
-		jobs = append(jobs, j)
-	}
-	if err := lines.Err(); err != nil {
+		return j, true, nil
+	})
+	if err != nil {
 		return nil, err
 	}
 	first := math.Inf(1)
@@ -102,8 +95,7 @@ func ReadSWF(r io.Reader, o SWFOptions) ([]Job, error) {
 	for i := range jobs {
 		jobs[i].Submit -= first
 	}
-	jobs, err := Prepare(jobs)
-	if err != nil {
+	if jobs, err = Prepare(jobs); err != nil {
 		return nil, fmt.Errorf("trace: %w (%d jobs have no time of submission, run time or processors, or are parts of jobs)", err, dropped)
 	}
 	return jobs, nil

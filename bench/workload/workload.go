@@ -44,28 +44,44 @@ const maxJobs = 1_000_000
 
 // Read reads a list of jobs, sets defaults, and checks the jobs. It returns them in the order of submission.
 func Read(r io.Reader) ([]Job, error) {
-	var out []Job
+	jobs, err := scan(r, func(line []byte) (Job, bool, error) {
+		j, err := Decode(line)
+		return j, true, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return Prepare(jobs)
+}
+
+// Decode decodes the JSON of a job.
+func Decode(text []byte) (j Job, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	return j, d.Decode(&j)
+}
+
+// scan reads the lines of a file with jobs. parse returns the job of a line, and false if the line has none.
+func scan(r io.Reader, parse func(line []byte) (j Job, ok bool, err error)) (out []Job, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
 	for n := 1; lines.Scan(); n++ {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
 			continue
 		}
-		if len(out) == maxJobs {
-			return nil, fmt.Errorf("line %d: a workload has at most %d jobs", n, maxJobs)
+		j, ok, err := parse(line)
+		if ok && len(out) == maxJobs {
+			err = fmt.Errorf("a workload has at most %d jobs", maxJobs)
 		}
-		var j Job
-		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&j); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		out = append(out, j)
+		if ok {
+			out = append(out, j)
+		}
 	}
-	if err := lines.Err(); err != nil {
-		return nil, err
-	}
-	return Prepare(out)
+	return out, lines.Err()
 }
 
 // Prepare sets the defaults of jobs, sorts the jobs by their time of submission, and checks all jobs.
