@@ -247,6 +247,11 @@ func NewID(name string, now time.Time) string {
 	return now.UTC().Format("20060102T150405Z") + "-" + name
 }
 
+// ownFactors are the factors with a meaning of their own, with their levels if these are fixed.
+var ownFactors = map[string][]string{
+	WorkloadFactor: nil, RepeatFactor: nil, LimitsFactor: {Default, Tuned}, SubmissionFactor: {SingleSubmission, ArraySubmission},
+}
+
 // Check returns an error if the name or a factor of a benchmark is invalid, or if a factor has a level twice.
 func Check(name string, b Benchmark) error {
 	if !nameForm.MatchString(name) {
@@ -263,7 +268,8 @@ func Check(name string, b Benchmark) error {
 			}
 			seen[level] = true
 		}
-		isOwn := f == WorkloadFactor || f == RepeatFactor || f == LimitsFactor || f == SubmissionFactor
+		allowed, isOwn := ownFactors[f]
+		isWrong := func(level string) bool { return allowed != nil && !slices.Contains(allowed, level) }
 		switch _, err := nixeval.ParseSet(f + "=" + b.Factors[f][0]); {
 		case b.Modules[f] != "":
 			if err == nil || isOwn || !nameForm.MatchString(f) {
@@ -274,21 +280,14 @@ func Check(name string, b Benchmark) error {
 					return fmt.Errorf("benchmarks.%s: the factor %s has the level %q; the name of a level with modules has the characters A-Z, a-z, 0-9, - and _", name, f, level)
 				}
 			}
-		case f == LimitsFactor && !isSubset(b.Factors[f], Default, Tuned):
-			return fmt.Errorf("benchmarks.%s: the factor limits has the levels %q; there are default and tuned", name, b.Factors[f])
-		case f == SubmissionFactor && !isSubset(b.Factors[f], SingleSubmission, ArraySubmission):
-			return fmt.Errorf("benchmarks.%s: the factor submission has the levels %q; there are single and array", name, b.Factors[f])
+		case slices.ContainsFunc(b.Factors[f], isWrong):
+			return fmt.Errorf("benchmarks.%s: the factor %s has the levels %q; there are %s", name, f, b.Factors[f], strings.Join(allowed, " and "))
 		case err != nil && !isOwn:
 			return fmt.Errorf("benchmarks.%s: the factor %s: %v; a factor is a path that --set accepts, scheduler, workload, submission, limits or repeat, or has modules as levels%s", name, f, err,
-				failure.Suggest(f, []string{"scheduler", WorkloadFactor, SubmissionFactor, LimitsFactor, RepeatFactor}))
+				failure.Suggest(f, append(slices.Sorted(maps.Keys(ownFactors)), "scheduler")))
 		}
 	}
 	return nil
-}
-
-// isSubset reports whether all levels are in the list allowed.
-func isSubset(levels []string, allowed ...string) bool {
-	return !slices.ContainsFunc(levels, func(l string) bool { return !slices.Contains(allowed, l) })
 }
 
 // hashOf returns the SHA-256 of data, with the prefix "sha256:".

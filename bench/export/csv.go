@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/stats"
 )
 
 // columns are the names of the columns that each table has, before and after those of the factors. A factor with such a name gets a prefix.
@@ -47,10 +48,7 @@ func WriteCSV(w io.Writer, s bench.Sweep, attempts map[int][]bench.Attempt) erro
 			continue
 		}
 		for _, a := range attempts[t.Number] {
-			row := []string{s.Name, t.String()}
-			for _, f := range factors {
-				row = append(row, t.Cell[f])
-			}
+			row := append([]string{s.Name, t.String()}, stats.Map(factors, func(f string) string { return t.Cell[f] })...)
 			row = append(row, strconv.Itoa(t.Block), strconv.Itoa(t.Number), strconv.Itoa(a.Number), a.State, strings.Join(a.Reasons, "; "))
 			for _, values := range []map[string]float64{a.Result.Metrics, listOthers(a)} {
 				for _, name := range slices.Sorted(maps.Keys(values)) {

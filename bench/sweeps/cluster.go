@@ -131,21 +131,27 @@ func (c *cluster) freeze(ctx context.Context, configuration *bench.Configuration
 	for _, b := range built {
 		configuration.Systems[b.Node] = bench.System{Drv: b.Drv, Path: b.Path}
 	}
-	roots := map[string]string{}
+	var paths, systems []string
 	for _, b := range slices.Concat(built, repeated) {
-		for _, path := range []string{b.Path, b.Drv} {
-			roots[filepath.Join(c.folder, "gcroots", filepath.Base(path))] = path
-		}
+		paths = append(paths, b.Path, b.Drv)
 	}
-	if err := s.Eval.Keep(ctx, roots); err != nil {
+	if err := keep(ctx, s.Eval, c.folder, paths); err != nil {
 		return err
 	}
-	var systems []string
 	for _, b := range repeated {
 		systems = append(systems, b.Path)
 	}
 	configuration.Closure, err = s.Eval.Requisites(ctx, systems)
 	return err
+}
+
+// keep protects store paths from the garbage collector as long as the folder of a sweep exists.
+func keep(ctx context.Context, e *nixeval.Evaluator, folder string, paths []string) error {
+	roots := map[string]string{}
+	for _, path := range paths {
+		roots[filepath.Join(folder, "gcroots", filepath.Base(path))] = path
+	}
+	return e.Keep(ctx, roots)
 }
 
 // check returns an error for a hive that cannot be benchmarked, such as a hive without a machine that nixbench creates, or

@@ -82,11 +82,7 @@ func (s *Sweeps) freezeInto(ctx context.Context, folder string, b *Subject, swee
 	}
 	built, err := b.eval.Realise(ctx, inputs)
 	if err == nil {
-		roots := map[string]string{}
-		for _, path := range built {
-			roots[filepath.Join(folder, "gcroots", filepath.Base(path))] = path
-		}
-		err = b.eval.Keep(ctx, roots)
+		err = keep(ctx, b.eval, folder, built)
 	}
 	if err != nil && ctx.Err() == nil {
 		// Do not wrap err with %w: the caller would take it for an error of the hive.
@@ -173,16 +169,13 @@ func (s *Sweeps) extract(ctx context.Context, archive, folder string) (st *bench
 	if err == nil {
 		err = original.ImportClosure(ctx)
 	}
-	if err == nil {
-		err = original.RemoveClosure()
-	}
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Remove(filepath.Join(folder, "sweep.json")); err != nil { // the sweep must not exist until everything is built
-		return nil, err
-	}
-	if err := durable.Write(filepath.Join(folder, ".gitignore"), []byte("*\n")); err != nil { // the folder contains keys of the cluster
+	// The sweep must not exist until everything is built, and the folder contains keys of the cluster.
+	err = errors.Join(original.RemoveClosure(), os.Remove(filepath.Join(folder, "sweep.json")),
+		durable.Write(filepath.Join(folder, ".gitignore"), []byte("*\n")))
+	if err != nil {
 		return nil, err
 	}
 	now := time.Now()

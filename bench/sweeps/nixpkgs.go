@@ -64,11 +64,8 @@ func (c *cluster) findNixpkgs(ctx context.Context, log io.Writer, unpinned bool)
 
 // isFrozen reports whether a path is in the sweep's copy of the hive or in the Nix store.
 func (c *cluster) isFrozen(path string) bool {
-	folder := c.folder
-	if target, err := filepath.EvalSymlinks(folder); err == nil && strings.HasPrefix(path, target+"/") {
-		return true
-	}
-	return strings.HasPrefix(path, folder+"/") || strings.HasPrefix(path, "/nix/store/")
+	folder, err := filepath.EvalSymlinks(c.folder)
+	return strings.HasPrefix(path, c.folder+"/") || strings.HasPrefix(path, "/nix/store/") || err == nil && strings.HasPrefix(path, folder+"/")
 }
 
 // findRevision returns the revision of a nixpkgs without a git repository: that of the flake's input with this hash, or the content of the

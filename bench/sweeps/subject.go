@@ -102,20 +102,18 @@ func (s Selection) findInHive(ctx context.Context, e *nixeval.Evaluator) (string
 		return "", none, err
 	}
 	names := slices.Sorted(maps.Keys(all))
-	name := s.Name
+	_, exists := all[s.Name]
 	switch {
 	case len(names) == 0:
 		return "", none, failure.WithHint(failure.NewUsage("%s has no benchmarks", e.Source), "add benchmarks.NAME to the hive, or use --vary roles.ROLE.count=2,4")
-	case name == "" && len(names) == 1:
-		name = names[0]
-	case name == "":
+	case exists:
+		return s.Name, all[s.Name], nil
+	case s.Name == "" && len(names) == 1:
+		return names[0], all[names[0]], nil
+	case s.Name == "":
 		return "", none, failure.NewUsage("%s has several benchmarks; choose one of: %s", e.Source, strings.Join(names, ", "))
 	}
-	b, ok := all[name]
-	if !ok {
-		return "", none, failure.NewUsage("there is no benchmarks.%s; %s has: %s%s", name, e.Source, strings.Join(names, ", "), failure.Suggest(name, names))
-	}
-	return name, b, nil
+	return "", none, failure.NewUsage("there is no benchmarks.%s; %s has: %s%s", s.Name, e.Source, strings.Join(names, ", "), failure.Suggest(s.Name, names))
 }
 
 // matrix returns the levels, by factor, of a benchmark that the command line describes.
