@@ -37,7 +37,6 @@ func (st *Store) ExportClosure(ctx context.Context) error {
 	return runNixStore(ctx, nil, f, append([]string{"--export"}, st.Sweep.Closure()...)...)
 }
 
-// RemoveClosure removes the store paths in the sweep's folder.
 func (st *Store) RemoveClosure() error { return os.RemoveAll(filepath.Join(st.Folder, closureFile)) }
 
 // ImportClosure adds the store paths in the sweep's folder to the Nix store, if there are some and one is missing.
@@ -63,7 +62,6 @@ func runNixStore(ctx context.Context, in io.Reader, out io.Writer, args ...strin
 	return nil
 }
 
-// Closure returns the store paths of the systems of all configurations.
 func (s Sweep) Closure() (out []string) {
 	for _, c := range s.Configurations {
 		out = append(out, c.Closure...)

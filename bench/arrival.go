@@ -81,7 +81,6 @@ func drawAgain(jobs []workload.Job, a Arrival, seed uint64, block int) ([]worklo
 	return workload.Prepare(jobs)
 }
 
-// readTrace reads the jobs of a trace file in the Standard Workload Format, scaled as w says.
 func readTrace(file string, w WorkloadOptions) ([]workload.Job, error) {
 	f, _, err := durable.Open(file)
 	if err != nil {

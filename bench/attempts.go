@@ -103,7 +103,6 @@ func (st *Store) AllAttempts() (map[int][]Attempt, error) {
 	return out, nil
 }
 
-// withoutStamps reports whether the jobs of an attempt have not stamped their first and last instruction.
 func (a Attempt) withoutStamps() bool {
 	return a.Result.Unstamped > 0 && a.Result.Unstamped == a.Result.Finished
 }
@@ -142,7 +141,6 @@ func (st *Store) finish(a Attempt, events []player.Event) error {
 	return writeJSON(filepath.Join(folder, "result.json"), a)
 }
 
-// ReadEvents reads the events of an attempt.
 func (st *Store) ReadEvents(a Attempt) ([]player.Event, error) {
 	file := filepath.Join(st.attemptFolder(a.Trial, a.Number), "events.jsonl")
 	f, _, err := durable.Open(file)

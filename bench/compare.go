@@ -270,7 +270,6 @@ func CompareClosures(a, b []string) (changed []string, all int) {
 	return changed, len(in)
 }
 
-// packageNames returns the names of changed paths without their hashes, each once.
 func packageNames(changed []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(stats.Map(changed, packageName))))
 }

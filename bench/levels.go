@@ -57,7 +57,6 @@ func (s Sweep) CompareLevels(attempts map[int][]Attempt) []LevelDifference {
 	return out
 }
 
-// findChanged returns the factors whose levels differ in a and b.
 func findChanged(a, b map[string]string) []string {
 	return stats.Keep(slices.Sorted(maps.Keys(a)), func(f string) bool { return a[f] != b[f] })
 }

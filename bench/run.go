@@ -325,7 +325,6 @@ func (a *attempt) addLimits(capacity float64) {
 	}
 }
 
-// compareSystems returns an error if a node runs another system than the one that was frozen for it.
 func compareSystems(frozen map[string]System, running map[string]string) error {
 	for _, node := range slices.Sorted(maps.Keys(frozen)) {
 		if got := running[node]; got != frozen[node].Path {

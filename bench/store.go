@@ -88,7 +88,6 @@ func (st *Store) Extend(blocks int) error {
 	return err
 }
 
-// Open opens the folder of a sweep.
 func Open(folder string) (*Store, error) {
 	data, err := durable.Read(filepath.Join(folder, "sweep.json"), maxSweepFile)
 	if err != nil {
@@ -177,7 +176,6 @@ func (st *Store) ReadWorkload(name string) ([]workload.Job, error) {
 	return jobs, nil
 }
 
-// ReadProgress reads how much of the sweep is done.
 func (st *Store) ReadProgress() (Progress, error) {
 	all, err := st.AllAttempts()
 	return st.Sweep.ProgressOf(all), err

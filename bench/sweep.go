@@ -125,7 +125,6 @@ func (s Sweep) Level() float64 {
 // String returns the cell of the trial as text, see [FormatCell].
 func (t Trial) String() string { return FormatCell(t.Cell) }
 
-// Workload returns the name of the trial's workload.
 func (t Trial) Workload() string { return t.Cell[WorkloadFactor] }
 
 // FormatCell returns a cell as text, such as `roles.worker.count=2 scheduler=slurm workload=null`.
@@ -152,7 +151,6 @@ func ShortName(cell, same map[string]string) string {
 	return strings.Join(append(first, others...), " ")
 }
 
-// CommonLevels returns the levels that all cells have.
 func CommonLevels(cells []map[string]string) map[string]string {
 	if len(cells) == 0 {
 		return nil
@@ -169,7 +167,6 @@ func configurationOf(cell map[string]string) map[string]string {
 	return stats.Without(cell, WorkloadFactor, RepeatFactor, SubmissionFactor)
 }
 
-// newConfiguration returns the configuration with these levels.
 func newConfiguration(b Benchmark, levels map[string]string) Configuration {
 	c := Configuration{Levels: levels}
 	for _, f := range slices.Sorted(maps.Keys(levels)) {
@@ -290,7 +287,6 @@ func Check(name string, b Benchmark) error {
 	return nil
 }
 
-// hashOf returns the SHA-256 of data, with the prefix "sha256:".
 func hashOf(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])

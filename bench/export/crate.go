@@ -56,7 +56,6 @@ var mediaTypes = map[string]string{".json": "application/json", ".jsonl": "appli
 
 type entity map[string]any
 
-// ref returns a reference to the entity with this id.
 func ref(id string) entity { return entity{"@id": id} }
 
 // compact returns the only element of a list, or the list: RO-Crates have no lists with one element.

@@ -19,7 +19,6 @@ type Canary struct {
 	Spin time.Duration `json:"spin"` // the shortest of several wall times of the fixed computation
 }
 
-// MeasureReference measures the canary on a computer that has no load yet.
 func MeasureReference(ctx context.Context) (Canary, error) { return spin(ctx, referenceRuns) }
 
 // work is the fixed computation of a canary. It returns a result, so that the compiler does not remove the computation.

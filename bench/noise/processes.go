@@ -98,7 +98,6 @@ func (ps *processes) update(s *Sampler, busy float64) bool {
 	return true
 }
 
-// observe records the process with this id from its stat file.
 func (ps *processes) observe(id int, stat []byte) {
 	first, last := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if first < 0 || last < first {

@@ -66,12 +66,10 @@ func NewSampler(source Source) *Sampler {
 	return s
 }
 
-// Close releases the log of the kernel.
 func (s *Sampler) Close() { s.kmsg.close() }
 
 func (s *Sampler) path(name string) string { return filepath.Join(s.source.Root, name) }
 
-// Sample reads all counters.
 func (s *Sampler) Sample() Sample {
 	out := Sample{Time: time.Now()}
 	if busy, total, steal, ok := s.processorTime(); ok {

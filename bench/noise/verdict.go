@@ -128,5 +128,4 @@ func names(programs []Program) string {
 	return ": " + strings.Join(out, ", ")
 }
 
-// percent returns a share as text in percent.
 func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 3, 64) + " %" }

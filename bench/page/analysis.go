@@ -42,7 +42,6 @@ const (
 	exploratory = "exploratory"
 )
 
-// analyse computes the means, the comparisons and the noise floor of a sweep from its trials.
 func analyse(in Input) analysis {
 	a := analysis{all: sortTrials(in)}
 	var samples, base []stats.Sample
@@ -109,7 +108,6 @@ func CountComparisons(cells []map[string]string) int {
 	return len(analyse(Input{Cells: cells, Trials: trials}).ratios)
 }
 
-// sortTrials sorts trials by the order of the cells, and the trials of a cell by time.
 func sortTrials(in Input) []Trial {
 	place := map[string]int{}
 	for i, c := range in.Cells {
@@ -211,7 +209,6 @@ func nameLevel(factor, level string) string {
 	return strings.TrimPrefix(factor, "roles.") + "=" + level
 }
 
-// nameTrial returns the name of the cell of a trial, with the level of the factor repeat.
 func (a analysis) nameTrial(t Trial) string {
 	if r, have := t.Cell[bench.RepeatFactor]; have {
 		return a.name(stats.Without(t.Cell, bench.RepeatFactor)) + " " + nameLevel(bench.RepeatFactor, r)

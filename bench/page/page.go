@@ -57,7 +57,6 @@ var plotHTML string
 //go:embed page.css
 var style string
 
-// Render writes the page of a sweep to w.
 func Render(w io.Writer, in Input) error {
 	return frame.Render(w, plotHTML+pageHTML, style, nil, newView(in))
 }

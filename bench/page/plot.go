@@ -39,7 +39,6 @@ type series struct{ Name, Class string }
 // colours is the number of colours that page.css has for series. Series with a higher index have dashed lines.
 const colours = 8
 
-// makeSeries returns an entry for each name.
 func makeSeries(names []string) (out []series) {
 	for i, n := range names {
 		class := fmt.Sprintf("c%d", i%colours)
@@ -51,7 +50,6 @@ func makeSeries(names []string) (out []series) {
 	return out
 }
 
-// classOf returns the class of the series with this name.
 func classOf(all []series, name string) string {
 	i := slices.IndexFunc(all, func(s series) bool { return s.Name == name })
 	return all[max(i, 0)].Class

@@ -30,7 +30,6 @@ type Mean struct {
 	*stats.Interval                   // of 95 %; nil if there is none
 }
 
-// text returns the mean with its unit.
 func (m Mean) text() string {
 	if m.Mean == nil {
 		return "did not finish"
@@ -38,7 +37,6 @@ func (m Mean) text() string {
 	return formatUnit(*m.Mean, m.Metric)
 }
 
-// trials returns a text with the number of trials, and the number of those that did not finish.
 func (m Mean) trials() string {
 	if m.Unfinished > 0 {
 		return fmt.Sprintf("%d, %d did not finish", m.Trials, m.Unfinished)
@@ -74,7 +72,6 @@ func Summarise(in Input) Summary {
 	return out
 }
 
-// means returns the means of all metrics of all cells.
 func (a analysis) means() []Mean {
 	out := []Mean{}
 	for _, g := range a.cells {

@@ -34,7 +34,6 @@ func keepFilled(tables ...Table) []Table {
 	return slices.DeleteFunc(tables, func(t Table) bool { return len(t.Rows) == 0 && t.Note == "" })
 }
 
-// listClaims returns a table with the verdict of each claim, and of each of its cells.
 func (a analysis) listClaims(results []stats.ClaimResult) Table {
 	t := Table{Title: "Claims", Head: []string{"verdict", "claim", "where", "value"}}
 	for _, c := range results {
@@ -57,7 +56,6 @@ func (a analysis) listClaims(results []stats.ClaimResult) Table {
 	return t
 }
 
-// listMeans returns a table of the means of metrics in each cell, metric by metric.
 func (a analysis) listMeans(metrics []string) Table {
 	t := Table{Title: "Means", Head: []string{"metric", "cell", "mean", "95 % interval", "trials"}}
 	if same := stats.JoinLevels(a.same, ", "); same != "" {
@@ -74,7 +72,6 @@ func (a analysis) listMeans(metrics []string) Table {
 	return t
 }
 
-// listRatios returns a table of the comparisons of levels.
 func (a analysis) listRatios() Table {
 	t := Table{Title: "Ratios", Head: []string{"metric", "of", "where", "ratio", "95 % interval", "answer", "test"}}
 	for _, r := range a.ratios {
@@ -289,5 +286,4 @@ func FormatInterval(i *stats.Interval) string {
 	return formatNumber(i.Low) + " to " + formatNumber(i.High)
 }
 
-// joinReason returns a verdict with its reason, if there is one.
 func joinReason(verdict, reason string) string { return strings.TrimSuffix(verdict+": "+reason, ": ") }

@@ -34,7 +34,6 @@ type workload struct {
 	Results, Load, Gantt, Shares []plot
 }
 
-// newView computes all texts and positions of the page about a sweep.
 func newView(in Input) view {
 	a := analyse(in)
 	trials := slices.SortedStableFunc(slices.Values(in.Trials), func(a, b Trial) int { return cmp.Compare(a.Order, b.Order) })
@@ -56,7 +55,6 @@ func newView(in Input) view {
 	}
 }
 
-// drawWorkloads returns the drawings of each workload.
 func drawWorkloads(a analysis) (out []workload) {
 	f := a.axis()
 	for _, g := range a.cells {
@@ -82,7 +80,6 @@ func drawWorkloads(a analysis) (out []workload) {
 	return out
 }
 
-// listFacts returns the facts at the top of the page, such as the start and the number of trials.
 func listFacts(in Input, a analysis) []frame.Fact {
 	out := []frame.Fact{
 		{Name: "Description", Text: in.Sweep.Description},
@@ -98,7 +95,6 @@ func listFacts(in Input, a analysis) []frame.Fact {
 	return slices.DeleteFunc(out, func(f frame.Fact) bool { return f.Text == "" })
 }
 
-// countVerdicts returns how many trials have each verdict (valid, suspect, invalid).
 func countVerdicts(trials []Trial) []count {
 	out := stats.Map([]string{bench.Valid, bench.Suspect, bench.Invalid}, func(verdict string) count {
 		return count{len(stats.Keep(trials, func(t Trial) bool { return t.Verdict == verdict })), verdict}

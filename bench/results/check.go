@@ -45,7 +45,6 @@ func NewCheck(st *bench.Store) (c Check, err error) {
 	return c, err
 }
 
-// Table returns a table with a row for each cell.
 func (c Check) Table() page.Table {
 	t := page.Table{Head: []string{"CELL", "STATE", "TOOK", "LIMITED BY", "REASON"}}
 	for _, cell := range c.Cells {

@@ -100,7 +100,6 @@ func (c Comparison) String() string {
 	return b.String()
 }
 
-// Tables returns the table of the ratios.
 func (c Comparison) Tables() []page.Table {
 	tables := ratioTables("", c.Ratios)
 	if i := slices.IndexFunc(c.Ratios, func(r Ratio) bool { return r.Interval == nil }); i >= 0 {

@@ -68,7 +68,6 @@ func (h *History) Add(s bench.Sweep, t bench.Trial, a bench.Attempt) {
 	h.took[cell] = append(h.took[cell], seconds)
 }
 
-// Expect returns how long these trials of the benchmark are expected to take.
 func (h *History) Expect(trials []bench.Trial) (d Duration) {
 	if d.Deployment, d.Assumed = mean(h.others), len(h.others) == 0; d.Assumed {
 		d.Deployment = assumedDeployment

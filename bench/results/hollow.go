@@ -8,7 +8,6 @@ import (
 	"github.com/nixbench/nixbench/bench/stats"
 )
 
-// isHollow reports whether a cell with these levels has hollow nodes: one machine stands for several hollow nodes.
 func isHollow(s bench.Sweep, levels map[string]string) bool {
 	return slices.ContainsFunc(s.Trials, func(t bench.Trial) bool {
 		for f, level := range levels {

@@ -170,7 +170,6 @@ func counting(trials []page.Trial) []stats.Sample {
 	return stats.Map(valid, func(t page.Trial) stats.Sample { return t.Sample })
 }
 
-// samplesOf returns the samples of a cell whose results count (valid or suspect).
 func samplesOf(in page.Input, cell map[string]string) []stats.Sample {
 	return stats.Keep(counting(in.Trials), func(s stats.Sample) bool { return maps.Equal(s.Cell, cell) })
 }

@@ -30,7 +30,6 @@ type Part struct {
 	page.Summary
 }
 
-// NewReport reads the results of a sweep.
 func NewReport(st *bench.Store) (Report, error) {
 	r := Report{Sweep: st.Sweep, Attempts: []bench.Attempt{}, Results: []Part{}}
 	in, all, parts, err := read(st, false)
@@ -90,7 +89,6 @@ func (r Report) TrialTables() []page.Table {
 	return out
 }
 
-// attemptTable returns a table with a row for each attempt of each trial.
 func (r Report) attemptTable() page.Table {
 	t := page.Table{Head: []string{"TRIAL", "BLOCK", "CELL", "STATE", "JOBS/S", "P50", "P90", "MAKESPAN", "CLOCK ERROR", "REASON"}}
 	trials := map[int]bench.Trial{}

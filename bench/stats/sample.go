@@ -103,7 +103,6 @@ func describeIncomplete(n, trials int) string {
 	return fmt.Sprintf("%d of %d trials did not finish", n, trials)
 }
 
-// CountIncomplete returns the number of incomplete samples.
 func CountIncomplete(samples []Sample) int {
 	return len(Keep(samples, func(s Sample) bool { return s.Incomplete }))
 }

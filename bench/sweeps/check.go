@@ -41,7 +41,6 @@ func (s *Sweeps) Check(ctx context.Context, b *Subject) (results.Check, error) {
 	return check, errors.Join(err, os.RemoveAll(st.Folder))
 }
 
-// Expect returns how long a sweep of a benchmark is expected to take, from the trials of the hive's sweeps.
 func (s *Sweeps) Expect(ctx context.Context, b *Subject) (results.Duration, error) {
 	former, err := s.List(ctx)
 	if err != nil {

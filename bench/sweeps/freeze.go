@@ -48,7 +48,6 @@ func (s *Sweeps) freeze(ctx context.Context, folder string, b *Subject) (*bench.
 	return bench.Create(folder, sweep, b.Jobs)
 }
 
-// readHost returns the hardware, the kernel and the Nix version of this computer.
 func readHost(ctx context.Context) bench.Host {
 	h := bench.ReadHost("/")
 	h.Nix, _ = inspect.NixVersion(ctx)       // ignore an error, because the evaluation reports it

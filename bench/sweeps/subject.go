@@ -72,7 +72,6 @@ func (s *Sweeps) Load(ctx context.Context, selected Selection) (*Subject, error)
 // isDescribed reports whether the command line describes the benchmark. Such a benchmark need not be in the hive.
 func (s Selection) isDescribed() bool { return len(s.Vary) > 0 || len(s.Workloads) > 0 }
 
-// findBenchmark returns the name and the value of the selected benchmark.
 func (s Selection) findBenchmark(ctx context.Context, e *nixeval.Evaluator) (name string, b bench.Benchmark, err error) {
 	if !s.isDescribed() {
 		name, b, err = s.findInHive(ctx, e)

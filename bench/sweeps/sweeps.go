@@ -72,7 +72,6 @@ func (s *Sweeps) Find(ctx context.Context, ref string) (*bench.Store, error) {
 	return st, nil
 }
 
-// openFolder opens the sweep in a folder that the user names.
 func openFolder(folder string) (*bench.Store, error) {
 	st, err := bench.Open(folder)
 	if err != nil {

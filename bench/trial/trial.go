@@ -150,7 +150,6 @@ func IsStamped(metric string) bool {
 	return false
 }
 
-// set sets a metric, unless the value is NaN or infinite.
 func (r Result) set(name string, value float64) {
 	if !math.IsNaN(value) && !math.IsInf(value, 0) {
 		r.Metrics[name] = value

@@ -148,5 +148,4 @@ func (o SWFOptions) job(v [swfColumns]float64) Job {
 	return j
 }
 
-// swfID returns the id of the job with a number.
 func swfID(number float64) string { return fmt.Sprintf("job-%.0f", number) }

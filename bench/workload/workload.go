@@ -54,7 +54,6 @@ func Read(r io.Reader) ([]Job, error) {
 	return Prepare(jobs)
 }
 
-// Decode decodes the JSON of a job.
 func Decode(text []byte) (j Job, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -175,7 +174,6 @@ func Length(jobs []Job) (length float64) {
 	return length
 }
 
-// Tasks returns the number of tasks of all jobs.
 func Tasks(jobs []Job) int {
 	n := 0
 	for _, j := range jobs {
