@@ -287,10 +287,8 @@ func DescribeClosures(a, b []string) []string {
 	signs := map[string]string{}
 	for _, c := range changed {
 		name := packageName(c)
-		if signs[name] != "" && signs[name] != c[:1] {
+		if signs[name] = cmp.Or(signs[name], c[:1]); signs[name] != c[:1] {
 			signs[name] = "changed:"
-		} else if signs[name] == "" {
-			signs[name] = c[:1]
 		}
 	}
 	return stats.Map(slices.Sorted(maps.Keys(signs)), func(name string) string { return signs[name] + " " + name })

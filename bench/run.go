@@ -14,6 +14,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -70,13 +71,10 @@ type Runner struct {
 func (r *Runner) Run(ctx context.Context) error {
 	trials := r.Store.Sweep.Trials
 	for len(trials) > 0 {
-		n := 1
-		for n < len(trials) && trials[n].Group == trials[0].Group {
-			n++
-		}
+		group := stats.Keep(trials, func(t Trial) bool { return t.Group == trials[0].Group }) // its trials are one after the other
 		for range r.Store.Sweep.Benchmark.Retries + 1 {
 			again := false
-			for _, t := range trials[:n] {
+			for _, t := range group {
 				counts, err := r.runOnce(ctx, t)
 				if err != nil {
 					return err
@@ -87,7 +85,7 @@ func (r *Runner) Run(ctx context.Context) error {
 				break
 			}
 		}
-		trials = trials[n:]
+		trials = trials[len(group):]
 	}
 	return nil
 }

@@ -109,15 +109,12 @@ func CountComparisons(cells []map[string]string) int {
 }
 
 func sortTrials(in Input) []Trial {
-	place := map[string]int{}
-	for i, c := range in.Cells {
-		place[bench.FormatCell(c)] = i
+	place := func(t Trial) int {
+		return slices.IndexFunc(in.Cells, func(c map[string]string) bool { return maps.Equal(c, t.Cell) })
 	}
-	out := slices.Clone(in.Trials)
-	slices.SortStableFunc(out, func(a, b Trial) int {
-		return cmp.Or(cmp.Compare(place[bench.FormatCell(a.Cell)], place[bench.FormatCell(b.Cell)]), cmp.Compare(a.Order, b.Order))
+	return slices.SortedStableFunc(slices.Values(in.Trials), func(a, b Trial) int {
+		return cmp.Or(place(a)-place(b), cmp.Compare(a.Order, b.Order))
 	})
-	return out
 }
 
 // presentMetrics returns the primary metrics, and then the other MainMetrics, that at least one sample has.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/page"
+	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/deploy"
@@ -67,7 +68,6 @@ func listEngines(s bench.Sweep) string {
 // trial of the result.
 func summarise(s bench.Sweep, all map[int][]bench.Attempt) (in page.Input, counted []bench.Attempt) {
 	in = page.Input{Sweep: s, Cells: s.Benchmark.Cells, Systems: s.CompareLevels(all)}
-	limits := map[string][]page.Limit{} // by the levels of their configuration
 	for _, t := range s.Trials {
 		if t.Block == 0 {
 			continue
@@ -79,16 +79,12 @@ func summarise(s bench.Sweep, all map[int][]bench.Attempt) (in page.Input, count
 			}
 			counted, in.Trials = append(counted, a), append(in.Trials, newTrial(t, a))
 			levels := s.Configurations[t.Configuration].Levels
-			if key := bench.FormatCell(levels); limits[key] == nil {
-				for _, l := range a.Limits {
-					limits[key] = append(limits[key], page.Limit{Limit: l, Cell: levels})
-				}
+			if !slices.ContainsFunc(in.Limits, func(l page.Limit) bool { return maps.Equal(l.Cell, levels) }) {
+				in.Limits = append(in.Limits, stats.Map(a.Limits, func(l player.Limit) page.Limit { return page.Limit{Limit: l, Cell: levels} })...)
 			}
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(limits)) {
-		in.Limits = append(in.Limits, limits[key]...)
-	}
+	slices.SortStableFunc(in.Limits, func(a, b page.Limit) int { return strings.Compare(bench.FormatCell(a.Cell), bench.FormatCell(b.Cell)) })
 	orderByTime(in.Trials, counted)
 	return in, counted
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -131,17 +132,14 @@ func (c *cluster) freeze(ctx context.Context, configuration *bench.Configuration
 	for _, b := range built {
 		configuration.Systems[b.Node] = bench.System{Drv: b.Drv, Path: b.Path}
 	}
-	var paths, systems []string
+	var paths []string
 	for _, b := range slices.Concat(built, repeated) {
 		paths = append(paths, b.Path, b.Drv)
 	}
 	if err := keep(ctx, s.Eval, c.folder, paths); err != nil {
 		return err
 	}
-	for _, b := range repeated {
-		systems = append(systems, b.Path)
-	}
-	configuration.Closure, err = s.Eval.Requisites(ctx, systems)
+	configuration.Closure, err = s.Eval.Requisites(ctx, stats.Map(repeated, func(b stages.Closure) string { return b.Path }))
 	return err
 }
 

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -50,12 +51,7 @@ const maxProcessors = 100_000_000
 // The time limit of a job is the time that it requested, or its run time and overrun if it ran longer than that. A job that requested no time has no
 // limit. ReadSWF ignores memory.
 func ReadSWF(r io.Reader, o SWFOptions) ([]Job, error) {
-	if o.Compression == 0 {
-		o.Compression = 1
-	}
-	if o.CPUsPerNode == 0 {
-		o.CPUsPerNode = 1
-	}
+	o.Compression, o.CPUsPerNode = cmp.Or(o.Compression, 1), cmp.Or(o.CPUsPerNode, 1)
 	if o.MaxJobs < 0 || o.CPUsPerNode < 0 || !(o.Compression > 0) || math.IsInf(o.Compression, 0) {
 		return nil, fmt.Errorf("the number of jobs (%d), the processors of a node (%d) and the compression of time (%v) must be positive",
 			o.MaxJobs, o.CPUsPerNode, o.Compression)

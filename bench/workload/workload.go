@@ -92,12 +92,7 @@ func Prepare(jobs []Job) ([]Job, error) {
 	for i := range jobs {
 		j := &jobs[i]
 		j.Nodes = max(j.Nodes, 1)
-		if j.Tasks == 0 {
-			j.Tasks = j.Nodes
-		}
-		if j.CPUs == 0 {
-			j.CPUs = 1
-		}
+		j.Tasks, j.CPUs = cmp.Or(j.Tasks, j.Nodes), cmp.Or(j.CPUs, 1)
 	}
 	slices.SortStableFunc(jobs, func(a, b Job) int { return cmp.Compare(a.Submit, b.Submit) })
 	seen := map[string]bool{}
