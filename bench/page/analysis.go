@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/stats"
@@ -200,17 +199,6 @@ func (a analysis) name(cell map[string]string) string { return cmp.Or(a.where(ce
 // nameInWorkload returns the name of a cell without its workload, and without the level of the factor repeat.
 func (a analysis) nameInWorkload(cell map[string]string) string {
 	return a.name(stats.Without(cell, bench.WorkloadFactor, bench.RepeatFactor))
-}
-
-func nameLevel(factor, level string) string {
-	return strings.TrimPrefix(factor, "roles.") + "=" + level
-}
-
-func (a analysis) nameTrial(t Trial) string {
-	if r, have := t.Cell[bench.RepeatFactor]; have {
-		return a.name(stats.Without(t.Cell, bench.RepeatFactor)) + " " + nameLevel(bench.RepeatFactor, r)
-	}
-	return a.name(t.Cell)
 }
 
 // noiseOf returns the standard deviation of a trial's result from one block to another, as a share, from all comparisons of a metric. It

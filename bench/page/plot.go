@@ -108,16 +108,8 @@ func formatTick(v float64) string {
 	return strconv.FormatFloat(math.Round(v*1e6)/1e6, 'f', -1, 64)
 }
 
-// pointClass returns the CSS class of the point of a trial. Points of invalid trials are drawn hollow.
-func pointClass(class string, t Trial) string {
-	if t.Verdict == bench.Invalid {
-		return class + " hollow"
-	}
-	return class
-}
-
 func (a analysis) pointTitle(t Trial, metric string) string {
-	title := fmt.Sprintf("%s: %s, trial %d, block %d", a.nameTrial(t), formatUnit(t.Metrics[metric], metric), t.Order, t.Block)
+	title := fmt.Sprintf("%s: %s, trial %d, block %d", a.name(t.Cell), formatUnit(t.Metrics[metric], metric), t.Order, t.Block)
 	if t.Verdict != bench.Valid {
 		title += ", " + t.Verdict
 	}
@@ -185,7 +177,11 @@ func (a analysis) plotResults(cells []stats.Group, f factor, metric string) (plo
 	for _, t := range trials {
 		name := seriesOf(t.Cell)
 		if at, known := place[t.Cell[f.name]]; known {
-			p.Points = append(p.Points, point{percent(at + shift[name]), y.at(t.Metrics[metric]), pointClass("trial "+classOf(p.Legend, name), t), a.pointTitle(t, metric)})
+			class := "trial " + classOf(p.Legend, name)
+			if t.Verdict == bench.Invalid {
+				class += " hollow"
+			}
+			p.Points = append(p.Points, point{percent(at + shift[name]), y.at(t.Metrics[metric]), class, a.pointTitle(t, metric)})
 		}
 	}
 	for _, g := range groups {
@@ -194,9 +190,6 @@ func (a analysis) plotResults(cells []stats.Group, f factor, metric string) (plo
 		last := line{Class: class}
 		for _, level := range f.levels {
 			s, ok := stats.Mean(stats.Select(g.Samples, f.name, level), metric)
-			if f.name == "" {
-				s, ok = stats.Mean(g.Samples, metric)
-			}
 			if ok && math.IsInf(s.Mean, 0) { // a trial did not finish, so the line has a gap here
 				last.X1 = ""
 			}

@@ -75,7 +75,7 @@ func (a analysis) listMeans(metrics []string) Table {
 func (a analysis) listRatios() Table {
 	t := Table{Title: "Ratios", Head: []string{"metric", "of", "where", "ratio", "95 % interval", "answer", "test"}}
 	for _, r := range a.ratios {
-		levels := nameLevel(r.Factor, r.A) + " to " + r.B
+		levels := strings.TrimPrefix(r.Factor, "roles.") + "=" + r.A + " to " + r.B
 		if r.Factor == "scheduler" {
 			levels = r.A + " to " + r.B
 		}
@@ -207,7 +207,7 @@ func (a analysis) listReasons(trials []Trial) Table {
 				t.Note = "Why trials are not valid. Numbers are those of the first trial."
 				keys, t.Rows = append(keys, key), append(t.Rows, []string{"", reason, ""})
 			}
-			cells[key] = append(cells[key], fmt.Sprintf("%s block %d: %s", a.nameTrial(x), x.Block, x.Verdict))
+			cells[key] = append(cells[key], fmt.Sprintf("%s block %d: %s", a.name(x.Cell), x.Block, x.Verdict))
 		}
 	}
 	for i, key := range keys {
@@ -226,7 +226,7 @@ func (a analysis) listFigures(trials []Trial, quiet noise.Thresholds) Table {
 		t.Head = append(t.Head, fmt.Sprintf("%s (limit %g %%)", name, 100*limits[i]))
 	}
 	for _, x := range trials {
-		row := []string{fmt.Sprint(x.Order), fmt.Sprint(x.Block), a.nameTrial(x), x.Verdict}
+		row := []string{fmt.Sprint(x.Order), fmt.Sprint(x.Block), a.name(x.Cell), x.Verdict}
 		for _, share := range []*float64{x.Noise.Steal, x.Noise.ForeignCPU, x.Noise.PSICPU, x.Noise.Slowdown()} {
 			text := "–"
 			if share != nil {

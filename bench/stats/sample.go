@@ -180,7 +180,7 @@ func GroupBy(samples []Sample, without ...string) []Group {
 	return out
 }
 
-// Select returns the samples of the given level of a factor.
+// Select returns the samples of the given level of a factor, or all if the factor has no name.
 func Select(samples []Sample, factor, level string) []Sample {
-	return Keep(samples, func(s Sample) bool { l, have := s.Cell[factor]; return have && l == level })
+	return Keep(samples, func(s Sample) bool { l, have := s.Cell[factor]; return have && l == level || factor == "" })
 }
