@@ -55,7 +55,7 @@ func (b *labHive) write(settings, m1 string) {
   m1 = { %s };
   m2 = { };
 }
-`, b.mini, b.l.SSHConfig(), settings, m1)
+`, b.mini, b.l.SSHConfig, settings, m1)
 	if err := os.WriteFile(filepath.Join(b.dir, "hive.nix"), []byte(text), 0o644); err != nil {
 		b.t.Fatal(err)
 	}

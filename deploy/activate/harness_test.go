@@ -55,7 +55,7 @@ func labHost(t testing.TB, l *lab.Lab, machine, user string) *remote.Host {
 	proxy := l.Command(t.Context(), "env", "NIXBENCH_TEST_NETCAT="+m.IP+":22", self)
 	h := remote.NewHost(sshconfig.Config{
 		Node: machine, Alias: machine, HostName: m.IP, Port: 22, User: user, Network: "tcp",
-		IdentityFiles: []string{l.KeyFile()}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{key},
+		IdentityFiles: []string{l.KeyFile}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{key},
 		ProxyCommand: shellescape.QuoteCommand(proxy.Args), Escalation: []string{"sudo", "-n", "-H", "--"},
 	}, remote.Options{})
 	t.Cleanup(func() { h.Close() })

@@ -117,7 +117,7 @@ func TestLab(t *testing.T) {
 		{"late failure", "root", testLate("lateFailure", "unit late.service failed soon after the switch", "the disk is on fire")},
 		{"late loop", "root", testLate("lateLoop", "unit late.service failed soon after the switch", "the disk is on fire")},
 	}
-	l := lab.Start(t, len(tests), lab.WithDisk("m3", "100M"))
+	l := lab.Start(t, len(tests), "--disk", "m3=100M")
 	for i, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -24,7 +24,7 @@ func TestLab(t *testing.T) {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
 	t.Setenv("NIX_CONFIG", fixture.NixConfig)
-	l := lab.Start(t, 7, lab.WithDisk("m2", "60M"))
+	l := lab.Start(t, 7, "--disk", "m2=60M")
 	testLabFleet(t, l)
 	t.Run("copy", func(t *testing.T) { t.Parallel(); testLabCopy(t, l) })
 	t.Run("disk full", func(t *testing.T) { t.Parallel(); testLabFull(t, l) })

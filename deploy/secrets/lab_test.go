@@ -68,7 +68,7 @@ const labHive = `{
 // TestLab tests with systemd and a real switch. The user that owns a key does not exist before the
 // switch.
 func TestLab(t *testing.T) {
-	l := lab.Start(t, 1, lab.WithVolume("/nix")) // tail does not trust an overlay with inotify
+	l := lab.Start(t, 1, "--volume", "/nix") // tail does not trust an overlay with inotify
 	out, d := labSystem(t, l, labHive)
 	h := labHost(t, l, "m1")
 	u := &Uploader{}
@@ -228,7 +228,7 @@ func labSystem(t *testing.T, l *lab.Lab, hive string) (string, nixeval.Deploymen
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	copied := l.Command(ctx, "nix", "copy", "--no-check-sigs", "--to", "ssh-ng://m1", out)
-	copied.Env = append(os.Environ(), "NIX_SSHOPTS=-F "+l.SSHConfig())
+	copied.Env = append(os.Environ(), "NIX_SSHOPTS=-F "+l.SSHConfig)
 	if text, err := copied.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -249,7 +249,7 @@ func labHost(t *testing.T, l *lab.Lab, machine string) *remote.Host {
 	proxy := l.Command(t.Context(), "env", "NIXBENCH_TEST_NETCAT="+m.IP+":22", self)
 	h := remote.NewHost(sshconfig.Config{
 		Node: machine, Alias: machine, HostName: m.IP, Port: 22, User: "deploy", Network: "tcp",
-		IdentityFiles: []string{l.KeyFile()}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{key},
+		IdentityFiles: []string{l.KeyFile}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{key},
 		ProxyCommand: shellescape.QuoteCommand(proxy.Args), Escalation: []string{"sudo", "-n", "-H", "--"},
 	}, remote.Options{})
 	t.Cleanup(func() { h.Close() })

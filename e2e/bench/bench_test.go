@@ -51,7 +51,7 @@ func (c *cluster) writeHive(benchmarks, settings string) {
   roles.compute = { count = 1; %[4]s modules = [ %[6]s/compute.nix ]; };
   benchmarks = %[7]s;
 }
-`, nixpkgs, c.Lab.URI("lxc"), c.Lab.PoolPath(), machine, settings, c.Path("../../modules/slurm"), benchmarks))
+`, nixpkgs, c.Lab.URIs["lxc"], c.Lab.PoolPath, machine, settings, c.Path("../../modules/slurm"), benchmarks))
 }
 
 // show returns the JSON of a sweep.
@@ -288,7 +288,7 @@ hive // {
     quiet = { steal = 1; foreignCpu = 1; psiCpu = 1; canary = 1000; swapPages = 1000000; kernelMessages = 1000; clock = 10; };
   };
 }
-`, c.Path("../schedulers/hive.nix"), nixpkgs, c.Lab.URI("lxc"), c.Lab.PoolPath(), c.Image, c.Path("../../modules")))
+`, c.Path("../schedulers/hive.nix"), nixpkgs, c.Lab.URIs["lxc"], c.Lab.PoolPath, c.Image, c.Path("../../modules")))
 	out := c.Run("bench", "run", "--unpinned")
 	s := c.show()
 	c.checkAttempts(s, 2, 12)
@@ -337,7 +337,7 @@ hive // {
 // listMachines returns the names of all containers.
 func (c *cluster) listMachines() string {
 	c.Helper()
-	out, err := c.Lab.Command(c.Context(), "virsh", "-q", "-c", c.Lab.URI("lxc"), "list", "--all", "--name").Output()
+	out, err := c.Lab.Command(c.Context(), "virsh", "-q", "-c", c.Lab.URIs["lxc"], "list", "--all", "--name").Output()
 	if err != nil {
 		c.Fatal(err)
 	}

@@ -45,7 +45,7 @@ hive // {
     };
   };
 }
-`, c.Path("../schedulers/hive.nix"), nixpkgs, c.Lab.URI("lxc"), c.Lab.PoolPath(), c.Image))
+`, c.Path("../schedulers/hive.nix"), nixpkgs, c.Lab.URIs["lxc"], c.Lab.PoolPath, c.Image))
 	out := c.Run("bench", "run", "--unpinned")
 	s := c.show()
 	c.checkAttempts(s, 2, 3)

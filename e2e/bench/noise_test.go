@@ -145,7 +145,7 @@ func (c *cluster) plantNoise(ended <-chan struct{}, neighbour string) {
 
 // virsh runs virsh, and returns what it prints.
 func (c *cluster) virsh(args ...string) string {
-	out, err := c.Lab.Command(c.Context(), "virsh", append([]string{"-q", "-c", c.Lab.URI("lxc")}, args...)...).CombinedOutput()
+	out, err := c.Lab.Command(c.Context(), "virsh", append([]string{"-q", "-c", c.Lab.URIs["lxc"]}, args...)...).CombinedOutput()
 	if err != nil {
 		c.Errorf("virsh %v: %v: %s", args, err, out)
 	}

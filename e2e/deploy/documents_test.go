@@ -15,7 +15,7 @@ import (
 // The shell commands in docs/deploying.md and docs/failures.md, run on machines.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, lab.Start(t, 3, lab.WithNames("web-1", "web-2", "db")))
+	s := newSandbox(t, lab.Start(t, 3, "--names", "web-1,web-2,db"))
 	db := "" // the health checks of db, which does not pass them, so that its switch is rolled back
 	hive := func(web, key string) {
 		text := "db"
@@ -38,7 +38,7 @@ func TestDocuments(t *testing.T) {
 	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	s.env = append(s.env, "SSH_CONFIG_FILE="+s.l.SSHConfig()) // a plan does not contain deployment.sshOptions
+	s.env = append(s.env, "SSH_CONFIG_FILE="+s.l.SSHConfig) // a plan does not contain deployment.sshOptions
 	shell := s.shell()
 	done := 0
 	for _, file := range []string{"deploying.md", "failures.md"} {

@@ -22,7 +22,7 @@ func TestPlanElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	other.env = append(other.env, "PATH="+bin+":"+os.Getenv("PATH"), "SSH_CONFIG_FILE="+s.l.SSHConfig())
+	other.env = append(other.env, "PATH="+bin+":"+os.Getenv("PATH"), "SSH_CONFIG_FILE="+s.l.SSHConfig)
 	for name, text := range map[string]string{
 		filepath.Join(bin, "nix"):          "#!/bin/sh\ncase \" $* \" in *' eval '*) echo 'this nix evaluates nothing' >&2; exit 1;; esac\nexec " + realNix + " \"$@\"\n",
 		filepath.Join(other.dir, "secret"): "from a file",

@@ -15,7 +15,7 @@ import (
 // read-only state folder, and a hive that is edited during the run.
 func TestEnvironmentFailures(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, lab.Start(t, 2, lab.WithDisk("m2", "150M")))
+	s := newSandbox(t, lab.Start(t, 2, "--disk", "m2=150M"))
 	s.writeHive(`m1 = which "one"; m2 = which "one";`)
 	s.run(0, "apply")
 

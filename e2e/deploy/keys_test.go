@@ -18,7 +18,7 @@ import (
 // not in process lists, stores, logs, records or output.
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, lab.Start(t, 1, lab.WithVolume("/nix")))
+	s := newSandbox(t, lab.Start(t, 1, "--volume", "/nix"))
 	secrets := []string{"correct-horse-text", "battery-staple-file", "tr0ub4dor-command", "late-secret-text"}
 	const marker = "not-secret-at-all"
 	s.writeFile("key-file", secrets[1])
@@ -178,7 +178,7 @@ func TestKeys(t *testing.T) {
 // them are not restarted.
 func TestManyKeys(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, lab.Start(t, 1, lab.WithVolume("/nix"))) // tail does not trust an overlay with inotify
+	s := newSandbox(t, lab.Start(t, 1, "--volume", "/nix")) // tail does not trust an overlay with inotify
 	write := func(text string) {
 		s.writeHive(`m1.deployment.keys = builtins.listToAttrs (builtins.genList (i: { name = "k${toString i}"; value.text = "` + text + `"; }) 20);`)
 	}

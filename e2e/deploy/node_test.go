@@ -11,7 +11,7 @@ import (
 // ordered after containerd.
 func TestKubernetesNode(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, lab.Start(t, 1, lab.WithKubernetes()))
+	s := newSandbox(t, lab.Start(t, 1, "--kubernetes"))
 	s.writeHive(`m1 = { pkgs, ... }: {
 		virtualisation.containerd.enable = true;
 		virtualisation.containerd.settings.plugins."io.containerd.grpc.v1.cri".restrict_oom_score_adj = true;

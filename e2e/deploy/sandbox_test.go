@@ -70,7 +70,7 @@ in {
 // writeHive writes hive.nix with these nodes.
 func (s *sandbox) writeHive(nodes string) {
 	s.Helper()
-	s.writeFile("hive.nix", fmt.Sprintf(head, s.l.SSHConfig())+nodes+"\n}\n")
+	s.writeFile("hive.nix", fmt.Sprintf(head, s.l.SSHConfig)+nodes+"\n}\n")
 }
 
 func (s *sandbox) writeFile(name, text string) {

@@ -65,7 +65,7 @@ func TestUsersAndBuilders(t *testing.T) {
 		s := s.forSubtest(t)
 		// Nix starts ssh itself, so NIX_SSHOPTS has the lab's configuration. max-jobs = 0 disables
 		// local builds.
-		s.env = append(s.env, "NIX_SSHOPTS=-F "+s.l.SSHConfig(), "NIX_CONFIG="+fixture.NixConfig+"\nmax-jobs = 0")
+		s.env = append(s.env, "NIX_SSHOPTS=-F "+s.l.SSHConfig, "NIX_CONFIG="+fixture.NixConfig+"\nmax-jobs = 0")
 		hive := func(text string) {
 			s.writeHive(`meta.machinesFile = "` + s.dir + `/machines"; m1 = { imports = [ (which "` + text + `") ];
 				environment.etc."where".source = derivation { name = "where"; system = builtins.currentSystem; builder = "/bin/sh";
@@ -122,12 +122,12 @@ func TestUsersAndBuilders(t *testing.T) {
 		s.writeHive(`m1 = which "deploy"; m2.deployment.targetUser = "nobody"; m3.deployment.targetHost = "m3.invalid";`)
 		got := s.run(6, "exec", "--", "true")
 		s.says(got, "error: m2: ", "nobody", "error: m3: ", "m3.invalid")
-		config, err := os.ReadFile(s.l.SSHConfig())
+		config, err := os.ReadFile(s.l.SSHConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.writeFile("ssh_config", strings.ReplaceAll(string(config), "UserKnownHostsFile", "UserKnownHostsFile /dev/null #"))
-		s.writeFile("hive.nix", strings.ReplaceAll(s.readFile("hive.nix"), s.l.SSHConfig(), s.dir+"/ssh_config"))
+		s.writeFile("hive.nix", strings.ReplaceAll(s.readFile("hive.nix"), s.l.SSHConfig, s.dir+"/ssh_config"))
 		s.says(s.run(6, "exec", "--on", "m1", "--", "true"), "error: m1: ", "host key", "--accept-new-host-keys")
 	})
 }

@@ -107,7 +107,7 @@ func (f firewall) change(ctx context.Context, s *sandbox, action, node string) e
 
 func powerOff(ctx context.Context, s *sandbox, _ *process, victim string) error {
 	return s.retry(ctx, func(ctx context.Context) error {
-		return s.command(s.lab.Command(ctx, "virsh", "-q", "-c", s.lab.URI("lxc"), "destroy", s.domain(victim)))
+		return s.command(s.lab.Command(ctx, "virsh", "-q", "-c", s.lab.URIs["lxc"], "destroy", s.domain(victim)))
 	})
 }
 

@@ -85,7 +85,7 @@ func (s *sandbox) waitForLibvirtd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	return s.retry(ctx, func(ctx context.Context) error {
-		return s.command(s.lab.Command(ctx, "timeout", "5", "virsh", "-q", "-c", s.lab.URI("lxc"), "uri"))
+		return s.command(s.lab.Command(ctx, "timeout", "5", "virsh", "-q", "-c", s.lab.URIs["lxc"], "uri"))
 	})
 }
 
@@ -96,7 +96,7 @@ func (s *sandbox) waitForNode(ctx context.Context, node string) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	_ = s.retry(ctx, func(ctx context.Context) error {
-		out, err := s.lab.Command(ctx, "timeout", "5", "virsh", "-q", "-c", s.lab.URI("lxc"), "domstate", s.domain(node)).Output()
+		out, err := s.lab.Command(ctx, "timeout", "5", "virsh", "-q", "-c", s.lab.URIs["lxc"], "domstate", s.domain(node)).Output()
 		if err != nil || strings.TrimSpace(string(out)) != "running" {
 			return nil
 		}

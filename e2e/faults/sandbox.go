@@ -43,7 +43,7 @@ func newSandbox(ctx context.Context, k *kit, labDir string, log io.Writer) (*san
 	if s.dir, err = os.MkdirTemp(k.dir, "hive-"); err != nil {
 		return s, err
 	}
-	if s.lab, _, err = lab.Up(labDir, 0, lab.WithHypervisor()); err != nil {
+	if s.lab, err = lab.Up(labDir, 0, "--hypervisor"); err != nil {
 		return s, err
 	}
 	s.up = time.Now()
@@ -119,7 +119,7 @@ func (s *sandbox) writeHive(c cluster) error {
     } ];
   };
 }
-`, s.nixpkgs, s.lab.URI("lxc"), s.lab.PoolPath(), s.token, c.version, c.count, s.image, c.version, c.version, s.nonce, c.version)
+`, s.nixpkgs, s.lab.URIs["lxc"], s.lab.PoolPath, s.token, c.version, c.count, s.image, c.version, c.version, s.nonce, c.version)
 	return os.WriteFile(filepath.Join(s.dir, "hive.nix"), []byte(text), 0o600)
 }
 

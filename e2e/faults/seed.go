@@ -169,7 +169,7 @@ func (s *sandbox) checkNodeAnswers(ctx context.Context, wanted cluster) []string
 func (s *sandbox) listLeftovers(ctx context.Context) ([]string, error) {
 	var left []string
 	for kind, args := range map[string]string{"machine": "list --all --name", "network": "net-list --all --name", "pool": "pool-list --all --name"} {
-		out, err := s.lab.Command(ctx, "timeout", "20", "virsh", "-q", "-c", s.lab.URI("lxc"), args).CombinedOutput()
+		out, err := s.lab.Command(ctx, "timeout", "20", "virsh", "-q", "-c", s.lab.URIs["lxc"], args).CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("virsh %s: %w: %s", args, err, out)
 		}
@@ -177,7 +177,7 @@ func (s *sandbox) listLeftovers(ctx context.Context) ([]string, error) {
 			left = append(left, kind+" "+name)
 		}
 	}
-	for what, root := range map[string]string{"disk": s.lab.PoolPath(), "key": s.state("secrets")} {
+	for what, root := range map[string]string{"disk": s.lab.PoolPath, "key": s.state("secrets")} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() {
 				left = append(left, what+" "+path)

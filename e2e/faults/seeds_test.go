@@ -86,7 +86,7 @@ func TestProblemsAreReported(t *testing.T) {
 				return err
 			}
 			s.output = append(s.output, "the key is "+s.token)
-			return s.command(s.lab.Command(t.Context(), "virsh", "-q", "-c", s.lab.URI("lxc"), "net-define", file))
+			return s.command(s.lab.Command(t.Context(), "virsh", "-q", "-c", s.lab.URIs["lxc"], "net-define", file))
 		}
 	}
 	for name, one := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 // stand-in runs the real nixbench, and OpenSSH's configuration has the addresses of the hosts.
 func TestDeployToMachines(t *testing.T) {
 	t.Parallel()
-	l := lab.Start(t, 2, lab.WithNames("web", "db"))
+	l := lab.Start(t, 2, "--names", "web,db")
 	w := newWorld(t)
 	w.buildProgram()
 	dir := w.initTemplate("existing-machines")

@@ -39,7 +39,7 @@ func (c *cluster) writeHive(compute int, settings string, options ...string) {
   roles.compute = { count = %[7]d; %[5]s modules = [ %[6]s/compute.nix ]; };
   %[8]s
 }
-`, nixpkgs, c.Lab.URI("lxc"), c.Lab.PoolPath(), settings, machine, c.Path("../../modules/flux"), compute, strings.Join(options, "\n")))
+`, nixpkgs, c.Lab.URIs["lxc"], c.Lab.PoolPath, settings, machine, c.Path("../../modules/flux"), compute, strings.Join(options, "\n")))
 }
 
 // owner begins a command of the owner of the instance, who may submit jobs.

@@ -31,7 +31,7 @@ type Cluster struct {
 // test is skipped unless NIXBENCH_E2E=1. Each run of nixbench, which is the given program, may take as long as limit.
 func New(t testing.TB, program string, limit time.Duration, imageFlags ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{TB: t, Image: lab.Image(t, "container", imageFlags...), Dir: t.TempDir(), program: program, limit: limit}
+	c := &Cluster{TB: t, Image: lab.Image(t, append([]string{"container"}, imageFlags...)...), Dir: t.TempDir(), program: program, limit: limit}
 	c.Lab = lab.Hypervisor(t)
 	return c
 }

@@ -6,7 +6,7 @@
 //
 //	func TestLifecycle(t *testing.T) {
 //		c := &cluster{guests.New(t, program, 4*time.Minute, "--slurm")}
-//		c.WriteHiveFile(fmt.Sprintf(hive, c.Lab.URI("lxc"), c.Lab.PoolPath(), c.Image))
+//		c.WriteHiveFile(fmt.Sprintf(hive, c.Lab.URIs["lxc"], c.Lab.PoolPath, c.Image))
 //		c.Run("apply")
 //		c.CheckOutput("controller-1", "runuser -u nobody -- srun --chdir=/ hostname", "compute-1")
 //	}

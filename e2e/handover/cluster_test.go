@@ -81,7 +81,7 @@ in
 // writeHive writes hive.nix, with kubernetes, slurm or none.
 func (c *cluster) writeHive(scheduler string) {
 	c.Helper()
-	c.WriteHiveFile(strings.NewReplacer("NIXPKGS", nixpkgs, "URI", c.Lab.URI("lxc"), "POOL", c.Lab.PoolPath(),
+	c.WriteHiveFile(strings.NewReplacer("NIXPKGS", nixpkgs, "URI", c.Lab.URIs["lxc"], "POOL", c.Lab.PoolPath,
 		"MODULES", c.Path("../../modules"), "LAB", c.Path("../lab"), "IMAGE", c.Image, "SCHEDULER", scheduler).Replace(hive))
 }
 
@@ -185,7 +185,7 @@ func (c *cluster) identity() string {
 // virsh runs virsh on the hypervisor of the containers.
 func (c *cluster) virsh(args ...string) {
 	c.Helper()
-	if out, err := c.Lab.Command(c.Context(), "virsh", append([]string{"-q", "-c", c.Lab.URI("lxc")}, args...)...).CombinedOutput(); err != nil {
+	if out, err := c.Lab.Command(c.Context(), "virsh", append([]string{"-q", "-c", c.Lab.URIs["lxc"]}, args...)...).CombinedOutput(); err != nil {
 		c.Fatalf("virsh %s: %v\n%s", fmt.Sprint(args), err, out)
 	}
 }

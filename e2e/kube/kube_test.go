@@ -21,7 +21,7 @@ const version = "v1.34.4"
 // A cluster of a control plane and two workers that is created by kubeadm without nixbench. A
 // third pod reaches a Service with pods on both workers by its DNS name.
 func TestKubeadmByHand(t *testing.T) {
-	c := cluster{lab.Start(t, 3, lab.WithNames("cp1", "w1", "w2"), lab.WithKubernetes())}
+	c := cluster{lab.Start(t, 3, "--names", "cp1,w1,w2", "--kubernetes")}
 	started := time.Now()
 
 	c.each(t, "containerd with its images", c.Machines, func(m lab.Machine) {

@@ -33,8 +33,8 @@ func newGuestCluster(t testing.TB, flags ...string) *guestCluster {
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
-	image := append([]string{"--kubernetes", "--size", "6G"}, flags...)
-	g := &guestCluster{TB: t, dir: t.TempDir(), image: lab.Image(t, "container", image...)}
+	image := append([]string{"container", "--kubernetes", "--size", "6G"}, flags...)
+	g := &guestCluster{TB: t, dir: t.TempDir(), image: lab.Image(t, image...)}
 	g.l = lab.Hypervisor(t)
 	return g
 }
@@ -90,7 +90,7 @@ func (g *guestCluster) writeHive(controlPlanes, workers int, settings string) {
     modules = [ %s/worker.nix ];
   };
 }
-`, nixpkgs, g.l.URI("lxc"), g.l.PoolPath(), modules, settings, controlPlanes, machine, modules, workers, machine, modules)
+`, nixpkgs, g.l.URIs["lxc"], g.l.PoolPath, modules, settings, controlPlanes, machine, modules, workers, machine, modules)
 	if err := os.WriteFile(filepath.Join(g.dir, "hive.nix"), []byte(text), 0o600); err != nil {
 		g.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func TestJoinWithoutSigner(t *testing.T) {
 		}
 	}
 	// The machine of w-2 is killed; the next apply starts it.
-	if out, err := g.l.Command(t.Context(), "virsh", "-q", "-c", g.l.URI("lxc"), "destroy", "bench-w-2").CombinedOutput(); err != nil {
+	if out, err := g.l.Command(t.Context(), "virsh", "-q", "-c", g.l.URIs["lxc"], "destroy", "bench-w-2").CombinedOutput(); err != nil {
 		t.Fatalf("virsh destroy: %v\n%s", err, out)
 	}
 	t.Logf("requests:\n%s", g.runOn("cp-1", admin+"get csr"))

@@ -28,7 +28,7 @@ type staticCluster struct {
 }
 
 func newStaticCluster(t *testing.T, controlPlanes int, names ...string) *staticCluster {
-	l := lab.Start(t, len(names), lab.WithKubernetes(), lab.WithNames(names...))
+	l := lab.Start(t, len(names), "--kubernetes", "--names", strings.Join(names, ","))
 	s := &staticCluster{T: t, l: l, pki: newPKI(t), dir: t.TempDir(), controlPlanes: controlPlanes}
 	nodes := map[string]any{}
 	for _, m := range l.Machines {
@@ -95,7 +95,7 @@ in {
       %s
     }; } ];
   };
-`, s.pki.dir, nixpkgs, s.l.SSHConfig(), modules, s.l.Subnet, settings)
+`, s.pki.dir, nixpkgs, s.l.SSHConfig, modules, s.l.Subnet, settings)
 	for i, m := range s.l.Machines {
 		kind, more := "worker", `nixbench.kubernetes = { nodeLabels."example.org/disk" = "ssd"; nodeTaints = [ { key = "example.org/only"; effect = "PreferNoSchedule"; } ]; };`
 		if i < s.controlPlanes {

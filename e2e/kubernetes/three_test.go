@@ -86,11 +86,11 @@ func TestThreeControlPlanes(t *testing.T) {
 func (g *guestCluster) loseMachine(node string) {
 	g.Helper()
 	for _, verb := range []string{"destroy", "undefine"} {
-		if out, err := g.l.Command(g.Context(), "virsh", "-q", "-c", g.l.URI("lxc"), verb, "bench-"+node).CombinedOutput(); err != nil {
+		if out, err := g.l.Command(g.Context(), "virsh", "-q", "-c", g.l.URIs["lxc"], verb, "bench-"+node).CombinedOutput(); err != nil {
 			g.Fatalf("virsh %s: %v\n%s", verb, err, out)
 		}
 	}
-	disks, _ := filepath.Glob(filepath.Join(g.l.PoolPath(), "nixbench.*."+node+".*"))
+	disks, _ := filepath.Glob(filepath.Join(g.l.PoolPath, "nixbench.*."+node+".*"))
 	for _, disk := range disks {
 		if err := os.Remove(disk); err != nil {
 			g.Log(err)

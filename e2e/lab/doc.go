@@ -3,7 +3,7 @@
 // and nothing of them is left when the test has ended.
 //
 //	func TestDeploy(t *testing.T) {
-//		l := lab.Start(t, 3, lab.WithDisk("m2", "200M"))
+//		l := lab.Start(t, 3, "--disk", "m2=200M")
 //		l.Run(t, "m1", "systemctl is-active nix-daemon.socket")
 //		out, err := l.Command(t.Context(), "nixbench", "apply").CombinedOutput()
 //		…

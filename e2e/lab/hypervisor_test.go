@@ -79,10 +79,10 @@ const vmXML = `<domain type='qemu'>
 func makeGuests(t *testing.T, l *Lab) (container, vm guest) {
 	t.Helper()
 	containerImage, vmImage := Image(t, "container"), Image(t, "vm")
-	pool := l.PoolPath()
+	pool := l.PoolPath
 	container = guest{"c1", "192.168.222.11", "52:54:00:00:00:0b", "lxc", l}
 	vm = guest{"v1", "192.168.222.12", "52:54:00:00:00:0c", "qemu", l}
-	authorized, err := os.ReadFile(l.KeyFile() + ".pub")
+	authorized, err := os.ReadFile(l.KeyFile + ".pub")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func makeGuests(t *testing.T, l *Lab) (container, vm guest) {
 // writeCredentials writes the guest's credentials, and returns its public host key.
 func (g guest) writeCredentials(t *testing.T, authorized []byte) string {
 	t.Helper()
-	dir := filepath.Join(g.l.PoolPath(), g.name)
+	dir := filepath.Join(g.l.PoolPath, g.name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -139,15 +139,15 @@ func (g guest) writeCredentials(t *testing.T, authorized []byte) string {
 
 func (g guest) virsh(t *testing.T, script string) string {
 	t.Helper()
-	return g.l.Virsh(t, "-c", g.l.URI(g.driver), script)
+	return g.l.Virsh(t, "-c", g.l.URIs[g.driver], script)
 }
 
 // try runs a script on the guest. Its host key must be the one of known_hosts from the first
 // connection on.
 func (g guest) try(ctx context.Context, connectTimeout, script string) (string, error) {
-	out, err := g.l.Command(ctx, "ssh", "-F", "/dev/null", "-i", g.l.KeyFile(), "-o", "BatchMode=yes", "-o", "ConnectTimeout="+connectTimeout,
+	out, err := g.l.Command(ctx, "ssh", "-F", "/dev/null", "-i", g.l.KeyFile, "-o", "BatchMode=yes", "-o", "ConnectTimeout="+connectTimeout,
 		"-o", "KexAlgorithms=curve25519-sha256", "-o", "LogLevel=ERROR",
-		"-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile="+filepath.Join(g.l.PoolPath(), "known_hosts"),
+		"-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile="+filepath.Join(g.l.PoolPath, "known_hosts"),
 		"root@"+g.ip, script).CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }
@@ -192,11 +192,11 @@ func TestHypervisor(t *testing.T) {
 	l := Hypervisor(t)
 	t.Logf("lab up 0 --hypervisor took %.1f s", time.Since(started).Seconds())
 	for _, driver := range []string{"lxc", "qemu"} {
-		if out := l.Virsh(t, "-c", l.URI(driver), "list --all --name; net-list --all --name; pool-list --all --name"); out != "" {
+		if out := l.Virsh(t, "-c", l.URIs[driver], "list --all --name; net-list --all --name; pool-list --all --name"); out != "" {
 			t.Errorf("%s is not empty: %s", driver, out)
 		}
 	}
-	if out := l.Virsh(t, "-c", l.URI("qemu"), "domcapabilities"); !strings.Contains(out, "<domain>qemu</domain>") {
+	if out := l.Virsh(t, "-c", l.URIs["qemu"], "domcapabilities"); !strings.Contains(out, "<domain>qemu</domain>") {
 		t.Errorf("the lab's libvirt does not offer emulated machines:\n%s", out)
 	}
 	container, vm := makeGuests(t, l)
@@ -257,8 +257,8 @@ func startGuests(t *testing.T, l *Lab) {
 		t.Errorf("findTraces does not find the container's loop device:\n%s", strings.Join(found, "\n"))
 	}
 	logs := t.TempDir()
-	if out, err := l.runScript(time.Minute, nil, "logs", logs); err != nil {
-		t.Errorf("lab logs: %v\n%s", err, out)
+	if err := l.SaveLogs(logs); err != nil {
+		t.Error(err)
 	}
 	for file, want := range map[string]string{"c1.journal": "systemd", "v1.console": "", "v1.xml": "<name>v1</name>", "qemu.list": "v1", "libvirtd.log": ""} {
 		if text, err := os.ReadFile(filepath.Join(logs, file)); err != nil || !strings.Contains(string(text), want) {

@@ -26,90 +26,31 @@ type Machine struct {
 	Disk    string `json:"disk"`    // the size limit of the machine's disk, if there is one
 }
 
-// Lab is a set of machines that run on this host for a test.
+// Lab is a set of machines that run on this host for a test, and the content of its lab.json.
 type Lab struct {
-	state
+	Version    int               `json:"version"`
+	Name       string            `json:"name"`
+	Dir        string            `json:"dir"`        // folder of the lab's files; it is removed after the test
+	PID        int               `json:"pid"`        // the process that has made the lab's namespaces; it is in the lab's cgroups
+	URIs       map[string]string `json:"uris"`       // of the lab's libvirt by driver, qemu or lxc; they work in each network namespace
+	PoolPath   string            `json:"poolPath"`   // a folder for the disks of machines that a test creates; empty at the start
+	Network    string            `json:"network"`    // the libvirt network that the machines are on; "" if there are none
+	Subnet     string            `json:"subnet"`     // its addresses
+	KeyFile    string            `json:"keyFile"`    // the private SSH key for the accounts root, deploy and askpass of all machines
+	KnownHosts string            `json:"knownHosts"` // a file with the host key of each machine, by name and by address
+	SSHConfig  string            `json:"sshConfig"`  // an OpenSSH configuration with the machines' names
+	Machines   []Machine         `json:"machines"`
+
 	script string
 	tie    *os.File // pipe to the lab's script, which ends the lab when the pipe is closed
 }
 
-// state is the content of lab.json, which the lab's script writes when all machines have started.
-type state struct {
-	Version    int               `json:"version"`
-	Name       string            `json:"name"`
-	Dir        string            `json:"dir"` // folder of the lab's state; it is removed after the test
-	PID        int               `json:"pid"` // the process that holds the lab's namespaces
-	URIs       map[string]string `json:"uris"`
-	PoolPath   string            `json:"poolPath"`
-	Network    string            `json:"network"` // the libvirt network that the machines are on; "" if there are none
-	Subnet     string            `json:"subnet"`
-	KeyFile    string            `json:"keyFile"`
-	KnownHosts string            `json:"knownHosts"`
-	SSHConfig  string            `json:"sshConfig"`
-	Machines   []Machine         `json:"machines"`
-}
-
-// An Option changes the lab that [Start] starts.
-type Option func(*options)
-
-type options struct {
-	args []string
-}
-
-// WithDisk gives the machine a disk of at most this size ("200M", "1G"). The
-// others share the space of the host.
-func WithDisk(machine, size string) Option {
-	return func(o *options) { o.args = append(o.args, "--disk", machine+"="+size) }
-}
-
-// WithNames sets the names of the machines. The default names are m1, m2, ….
-func WithNames(names ...string) Option {
-	return func(o *options) { o.args = append(o.args, "--names", strings.Join(names, ",")) }
-}
-
-// WithMemory sets the memory limit of each machine.
-func WithMemory(mib int) Option {
-	return func(o *options) { o.args = append(o.args, "--memory", strconv.Itoa(mib)) }
-}
-
-// WithVolume makes path on each machine a folder of the host's file system
-// instead of a part of the machine's overlay. Reboots keep its content.
-func WithVolume(path string) Option {
-	return func(o *options) { o.args = append(o.args, "--volume", path) }
-}
-
-// WithKubernetes makes machines that can be Kubernetes nodes; the README of e2e/kube
-// describes them. They have all capabilities, so they are less isolated from the host than
-// other machines. Versions must be in e2e/kube/src. The programs of the first version are in
-// /usr/bin.
-func WithKubernetes(versions ...string) Option {
-	return func(o *options) {
-		o.args = append(o.args, "--kubernetes")
-		for _, v := range versions {
-			o.args = append(o.args, "--kubernetes-version", v)
-		}
-	}
-}
-
-// WithNixOS makes machines that boot the real NixOS of their system profile; e2e/real
-// describes the machines. A machine without a system profile boots Debian.
-func WithNixOS() Option {
-	return func(o *options) { o.args = append(o.args, "--nixos") }
-}
-
-// WithHypervisor makes a lab in which further machines can be created: the lab has QEMU, and a
-// folder for the disks of such machines. See [Hypervisor].
-func WithHypervisor() Option {
-	return func(o *options) { o.args = append(o.args, "--hypervisor") }
-}
-
-// Start starts a lab of n machines, which accept SSH logins when it returns. The
-// lab ends with the test; if the test failed, the machines' journals are saved
-// first. If the test's process is killed, the lab's processes end, too.
-func Start(tb testing.TB, n int, opts ...Option) *Lab {
+// Start starts a lab of n machines, which accept SSH logins when it returns. The flags are those of the command `lab up`.
+// The lab ends with the test; if the test failed, the machines' journals are saved first.
+func Start(tb testing.TB, n int, flags ...string) *Lab {
 	tb.Helper()
 	needE2E(tb)
-	l, out, err := Up(labDir(tb), n, opts...)
+	l, err := Up(labDir(tb), n, flags...)
 	if l != nil {
 		tb.Cleanup(func() {
 			if tb.Failed() {
@@ -123,53 +64,70 @@ func Start(tb testing.TB, n int, opts ...Option) *Lab {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Logf("%s", out)
 	return l
 }
 
-// Up starts a lab in dir without a test. It returns the output of the lab's script. If the lab
-// cannot be started, Up returns it together with the error, so that Down can remove its files.
+// Hypervisor starts a lab without machines and without a network. The test creates machines in it from an [Image].
+func Hypervisor(tb testing.TB, flags ...string) *Lab {
+	tb.Helper()
+	return Start(tb, 0, append(flags, "--hypervisor")...)
+}
+
+// Up starts a lab in dir without a test. If the lab cannot be started, Up returns it together with the error, so that Down can remove its files.
 // If the caller's process is killed, the lab's processes end, too.
-func Up(dir string, n int, opts ...Option) (l *Lab, out []byte, err error) {
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
+func Up(dir string, n int, flags ...string) (*Lab, error) {
 	script, err := findScript()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	// The lab runs while this pipe is open. The kernel closes the pipe when this process ends, and so the lab ends, too.
 	stdin, tie, err := os.Pipe()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer stdin.Close()
-	l = &Lab{state: state{Dir: dir}, script: script, tie: tie}
+	l := &Lab{Dir: dir, script: script, tie: tie}
 	// Building the image, or Kubernetes, for the first time may take minutes.
-	args := append([]string{"up", strconv.Itoa(n), "--tied"}, o.args...)
-	out, err = l.runScript(40*time.Minute, stdin, args...)
-	if err != nil {
-		return l, out, fmt.Errorf("lab up: %w\n%s", err, out)
+	args := append([]string{"--dir", dir, "up", strconv.Itoa(n), "--tied"}, flags...)
+	if _, err := runScript(script, 40*time.Minute, stdin, args...); err != nil {
+		return l, err
 	}
-	return l, out, l.load()
+	return l, l.load()
 }
 
 // Down ends the lab and removes its folder.
 func (l *Lab) Down() error {
 	l.tie.Close()
-	if out, err := l.runScript(time.Minute, nil, "down"); err != nil {
-		return fmt.Errorf("lab down: %w\n%s", err, out)
-	}
-	return nil
+	_, err := runScript(l.script, time.Minute, nil, "--dir", l.Dir, "down")
+	return err
 }
 
 // SaveLogs copies libvirt's logs and the machines' consoles and journals to dir.
 func (l *Lab) SaveLogs(dir string) error {
-	if out, err := l.runScript(2*time.Minute, nil, "logs", dir); err != nil {
-		return fmt.Errorf("lab logs: %w\n%s", err, out)
+	_, err := runScript(l.script, 2*time.Minute, nil, "--dir", l.Dir, "logs", dir)
+	return err
+}
+
+// Image returns the folder that `lab image` prints with these arguments: the image of a role, from which a hypervisor makes
+// machines ("container" or "vm", and options such as "--size", "4G"), or only the root file system of a machine ("--nixos").
+// It is built unless it is cached.
+func Image(tb testing.TB, args ...string) string {
+	tb.Helper()
+	needE2E(tb)
+	image, err := BuildImage(args...)
+	if err != nil {
+		tb.Fatal(err)
 	}
-	return nil
+	return image
+}
+
+// BuildImage is like [Image], but for callers that are not a test.
+func BuildImage(args ...string) (string, error) {
+	script, err := findScript()
+	if err != nil {
+		return "", err
+	}
+	return runScript(script, 20*time.Minute, nil, append([]string{"image"}, args...)...)
 }
 
 func needE2E(tb testing.TB) {
@@ -179,37 +137,39 @@ func needE2E(tb testing.TB) {
 	}
 }
 
-// load sets the fields of l from lab.json, which the lab's script has written.
+// load sets the fields of l from lab.json, which the lab's script has written when all machines have started.
 func (l *Lab) load() error {
 	text, err := os.ReadFile(filepath.Join(l.Dir, "lab.json"))
 	if err != nil {
 		return err
 	}
-	dir := l.Dir
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&l.state); err != nil {
+	if err := dec.Decode(l); err != nil {
 		return fmt.Errorf("lab.json: %w", err)
 	}
 	if l.Version != 1 {
 		return fmt.Errorf("lab.json: version %d, want 1", l.Version)
 	}
-	l.Dir = dir
 	return nil
 }
 
-// runScript runs the lab's script for this lab and returns all output of the script. stdin may be
-// nil. The script has shorter time limits of its own, with messages that tell what it waited for.
-func (l *Lab) runScript(timeout time.Duration, stdin *os.File, args ...string) ([]byte, error) {
+// runScript runs the lab's script, and returns what it prints on stdout. stdin may be nil. The script has shorter time limits of its
+// own, with messages that tell what it waited for.
+func runScript(script string, timeout time.Duration, stdin *os.File, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, l.script, append([]string{"--dir", l.Dir}, args...)...)
+	var out, diag strings.Builder
+	cmd := exec.CommandContext(ctx, script, args...)
 	cmd.WaitDelay = 5 * time.Second
 	if stdin != nil {
 		cmd.Stdin = stdin
 	}
-	out, err := cmd.CombinedOutput()
-	return bytes.TrimSpace(out), err
+	cmd.Stdout, cmd.Stderr = &out, &diag
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("lab %s: %w\n%s%s", strings.Join(args, " "), err, out.String(), diag.String())
+	}
+	return strings.TrimSpace(out.String()), nil
 }
 
 // labDir returns the folder for the test's lab. All runs of a test have the same folder, so

@@ -14,7 +14,7 @@ import (
 )
 
 func TestMachines(t *testing.T) {
-	l := Start(t, 3, WithDisk("m2", "200M"), WithVolume("/var/lib/containerd"))
+	l := Start(t, 3, "--disk", "m2=200M", "--volume", "/var/lib/containerd")
 
 	t.Run("login", func(t *testing.T) {
 		for _, m := range l.Machines {
@@ -29,8 +29,8 @@ func TestMachines(t *testing.T) {
 			}
 		}
 		// Also by address, with only the key and known_hosts.
-		cmd := l.Command(t.Context(), "ssh", "-F", "/dev/null", "-i", l.KeyFile(), "-o", "BatchMode=yes",
-			"-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile="+l.KnownHosts(), "root@"+l.Machines[2].IP, "hostname")
+		cmd := l.Command(t.Context(), "ssh", "-F", "/dev/null", "-i", l.KeyFile, "-o", "BatchMode=yes",
+			"-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile="+l.KnownHosts, "root@"+l.Machines[2].IP, "hostname")
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "m3\n" {
 			t.Errorf("ssh by address: %v\n%s", err, out)
 		}
@@ -41,7 +41,7 @@ func TestMachines(t *testing.T) {
 		if err := os.WriteFile(wrong, []byte("m1 "+l.Machine("m2").HostKey+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := l.Command(t.Context(), "ssh", "-F", l.SSHConfig(), "-o", "UserKnownHostsFile="+wrong, "m1", "true").CombinedOutput()
+		out, err := l.Command(t.Context(), "ssh", "-F", l.SSHConfig, "-o", "UserKnownHostsFile="+wrong, "m1", "true").CombinedOutput()
 		if err == nil {
 			t.Errorf("ssh accepted the wrong host key\n%s", out)
 		}
@@ -86,7 +86,7 @@ func TestMachines(t *testing.T) {
 		}
 		dir := t.TempDir()
 		socket := filepath.Join(l.Dir, "daemon")
-		forward := l.Command(t.Context(), "ssh", "-F", l.SSHConfig(), "-N", "-o", "ExitOnForwardFailure=yes",
+		forward := l.Command(t.Context(), "ssh", "-F", l.SSHConfig, "-N", "-o", "ExitOnForwardFailure=yes",
 			"-L", socket+":/nix/var/nix/daemon-socket/socket", "m3")
 		if err := forward.Start(); err != nil {
 			t.Fatal(err)
@@ -176,19 +176,19 @@ func TestMachines(t *testing.T) {
 func TestCleanUp(t *testing.T) {
 	needE2E(t)
 	for _, test := range []struct {
-		name    string
-		count   int
-		options []Option
-		check   func(t *testing.T, l *Lab)
-		kill    bool
+		name  string
+		count int
+		flags []string
+		check func(t *testing.T, l *Lab)
+		kill  bool
 	}{
-		{"plain", 2, []Option{WithDisk("m1", "100M")}, func(t *testing.T, l *Lab) {
+		{"plain", 2, []string{"--disk", "m1=100M"}, func(t *testing.T, l *Lab) {
 			// A mount, and a process that the test does not wait for.
 			l.Run(t, "m2", "systemd-run --quiet sleep 300; mount -t tmpfs none /mnt")
 		}, false},
-		{"kubernetes", 2, []Option{WithKubernetes(), WithMemory(2048)}, checkKubernetes, false},
-		{"hypervisor", 0, []Option{WithHypervisor()}, startGuests, false},
-		{"killed hypervisor", 0, []Option{WithHypervisor()}, startGuests, true},
+		{"kubernetes", 2, []string{"--kubernetes", "--memory", "2048"}, checkKubernetes, false},
+		{"hypervisor", 0, []string{"--hypervisor"}, startGuests, false},
+		{"killed hypervisor", 0, []string{"--hypervisor"}, startGuests, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			before := readHostState(t)
@@ -196,7 +196,7 @@ func TestCleanUp(t *testing.T) {
 			var namespaces []string
 			var ended uint64
 			t.Run("up", func(t *testing.T) {
-				l := Start(t, test.count, test.options...)
+				l := Start(t, test.count, test.flags...)
 				dir, id = l.Dir, readLabID(t, l.Dir)
 				if err := l.Command(context.Background(), "setsid", "sh", "-c", "sleep 300 & sleep 300 &").Run(); err != nil {
 					t.Error(err)

@@ -12,16 +12,6 @@ import (
 	"time"
 )
 
-// KeyFile returns the path of the private SSH key for the accounts root, deploy and askpass of all machines.
-func (l *Lab) KeyFile() string { return l.state.KeyFile }
-
-// KnownHosts returns the path of a known_hosts file with the host key of each machine, by name and by address.
-func (l *Lab) KnownHosts() string { return l.state.KnownHosts }
-
-// SSHConfig returns the path of an OpenSSH configuration with the machines' names, as in
-// "ssh -F FILE m1".
-func (l *Lab) SSHConfig() string { return l.state.SSHConfig }
-
 // Machine returns the machine with this name. It panics if there is no such machine.
 func (l *Lab) Machine(name string) Machine {
 	for _, m := range l.Machines {
@@ -48,10 +38,6 @@ func (l *Lab) NetworkCommand(ctx context.Context, name string, args ...string) *
 	return exec.CommandContext(ctx, "nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", l.PID), "--", name}, args...)...)
 }
 
-// FirstProcess returns the number, in the host's process namespace, of the process that has made the lab's namespaces.
-// This process is in the lab's cgroups.
-func (l *Lab) FirstProcess() int { return l.PID }
-
 // Inside returns a command that will run in all namespaces of the lab, like the lab's libvirtd:
 // the command sees the lab's processes with their ids in the lab's process namespace.
 func (l *Lab) Inside(ctx context.Context, name string, args ...string) *exec.Cmd {
@@ -62,7 +48,7 @@ func (l *Lab) Inside(ctx context.Context, name string, args ...string) *exec.Cmd
 // SSH returns an ssh command to a machine, as root unless the machine is given
 // as user@machine. The remote shell sees the arguments joined with spaces.
 func (l *Lab) SSH(ctx context.Context, machine string, args ...string) *exec.Cmd {
-	return l.Command(ctx, "ssh", append([]string{"-F", l.state.SSHConfig, "-o", "ConnectTimeout=5", machine, "--"}, args...)...)
+	return l.Command(ctx, "ssh", append([]string{"-F", l.SSHConfig, "-o", "ConnectTimeout=5", machine, "--"}, args...)...)
 }
 
 // Run runs a shell script on a machine and returns its output without the final
@@ -179,7 +165,7 @@ func (l *Lab) Aliases(tb testing.TB, machines map[string]string) (file string) {
 	for host, name := range machines {
 		m := l.Machine(name)
 		fmt.Fprintf(&b, "Host %s\n  HostName %s\n  HostKeyAlias %s\n  IdentityFile %s\n  IdentitiesOnly yes\n  UserKnownHostsFile %s\n",
-			host, m.IP, m.Name, l.state.KeyFile, l.state.KnownHosts)
+			host, m.IP, m.Name, l.KeyFile, l.KnownHosts)
 	}
 	file = filepath.Join(tb.TempDir(), "ssh_config")
 	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {

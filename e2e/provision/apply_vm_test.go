@@ -52,7 +52,7 @@ func TestVirtualMachines(t *testing.T) {
 	if got := look(sizes); got != disks+"1\n0" {
 		t.Errorf("the machine's disks, processors and memory are %q", got)
 	}
-	domain := b.l.Virsh(t, "-c", b.l.URI("qemu"), "dumpxml demo-h-1")
+	domain := b.l.Virsh(t, "-c", b.l.URIs["qemu"], "dumpxml demo-h-1")
 	if !strings.Contains(domain, "<vcpupin vcpu='0' cpuset='1'/>") {
 		t.Error(domain)
 	}
@@ -76,7 +76,7 @@ func TestVirtualMachines(t *testing.T) {
 	if got := look(sizes + "; ls /var/lib/kept"); got != disks+"2\n1\n/var/lib/kept" {
 		t.Errorf("after the change the machine's disks, processors, memory and file are %q", got)
 	}
-	if pins := b.l.Virsh(t, "-c", b.l.URI("qemu"), "vcpupin demo-h-1"); !strings.Contains(pins, "0-1") {
+	if pins := b.l.Virsh(t, "-c", b.l.URIs["qemu"], "vcpupin demo-h-1"); !strings.Contains(pins, "0-1") {
 		t.Error(pins)
 	}
 	second := b.bootIDs()

@@ -40,7 +40,7 @@ func TestInUse(t *testing.T) {
 	t.Parallel()
 	b := newContainers(t, 2)
 	before := b.listObjects("lxc")
-	uri := b.l.URI("lxc")
+	uri := b.l.URIs["lxc"]
 	b.run(0, "apply")
 	b.defineXML(uri, "define", guest)
 	for range 2 {
@@ -73,7 +73,7 @@ func TestInUse(t *testing.T) {
 func TestPlanRefuses(t *testing.T) {
 	t.Parallel()
 	b := newContainers(t, 1)
-	b.defineXML(b.l.URI("lxc"), "net-define", strings.Replace(lan, "192.168.77.", "192.168.222.", -1))
+	b.defineXML(b.l.URIs["lxc"], "net-define", strings.Replace(lan, "192.168.77.", "192.168.222.", -1))
 	before := b.listObjects("lxc")
 	vm := lab.Image(t, "vm")
 	for set, want := range map[string]string{

@@ -89,11 +89,11 @@ const lan = `<network xmlns:dnsmasq='http://libvirt.org/schemas/network/dnsmasq/
 func TestExistingNetwork(t *testing.T) {
 	t.Parallel()
 	b := newContainers(t, 2)
-	file := filepath.Join(b.l.PoolPath(), "lan.xml")
+	file := filepath.Join(b.l.PoolPath, "lan.xml")
 	if err := os.WriteFile(file, []byte(lan), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b.l.Virsh(t, "-c", b.l.URI("lxc"), "net-define "+file+"; net-start lan")
+	b.l.Virsh(t, "-c", b.l.URIs["lxc"], "net-define "+file+"; net-start lan")
 	before := b.listObjects("lxc")
 	set := []string{"--set", "cluster.network.name=lan", "--set", "cluster.network.mode=existing"}
 	_, stderr := b.run(0, append([]string{"apply"}, set...)...)

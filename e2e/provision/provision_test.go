@@ -25,10 +25,10 @@ type bareHypervisor struct {
 	l   *lab.Lab
 	dir string
 
-	uri    func(driver string) string // of the hypervisor; a local socket by default
-	prefix []string                   // a command that runs nixbench, with its first arguments
-	env    []string                   // additional environment variables of nixbench
-	nix    string                     // additional settings of the hive
+	uris   map[string]string // of the hypervisor, by driver; local sockets by default
+	prefix []string          // a command that runs nixbench, with its first arguments
+	env    []string          // additional environment variables of nixbench
+	nix    string            // additional settings of the hive
 }
 
 func newBareHypervisor(t *testing.T, role string) *bareHypervisor {
@@ -36,7 +36,7 @@ func newBareHypervisor(t *testing.T, role string) *bareHypervisor {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
 	l := lab.Hypervisor(t)
-	b := &bareHypervisor{t: t, l: l, dir: t.TempDir(), uri: l.URI}
+	b := &bareHypervisor{t: t, l: l, dir: t.TempDir(), uris: l.URIs}
 	b.writeHive(role)
 	return b
 }
@@ -61,7 +61,7 @@ func (b *bareHypervisor) writeHive(role string) {
   %s
   roles.w = %s;
 }
-`, nixpkgs, b.uri(b.driver(role)), b.l.PoolPath(), ssh, b.nix, role)
+`, nixpkgs, b.uris[b.driver(role)], b.l.PoolPath, ssh, b.nix, role)
 	if err := os.WriteFile(filepath.Join(b.dir, "hive.nix"), []byte(text), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
@@ -128,11 +128,11 @@ func (b *bareHypervisor) bootIDs() map[string]string {
 func (b *bareHypervisor) listObjects(driver string) []string {
 	b.t.Helper()
 	var out []string
-	out = append(out, strings.Fields(b.l.Virsh(b.t, "-c", b.l.URI(driver), "list --all --name"))...)
-	for _, n := range strings.Fields(b.l.Virsh(b.t, "-c", b.l.URI(driver), "net-list --all --name")) {
+	out = append(out, strings.Fields(b.l.Virsh(b.t, "-c", b.l.URIs[driver], "list --all --name"))...)
+	for _, n := range strings.Fields(b.l.Virsh(b.t, "-c", b.l.URIs[driver], "net-list --all --name")) {
 		out = append(out, "network "+n)
 	}
-	_ = filepath.WalkDir(b.l.PoolPath(), func(path string, d os.DirEntry, err error) error {
+	_ = filepath.WalkDir(b.l.PoolPath, func(path string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			out = append(out, path)
 		}
@@ -218,7 +218,7 @@ func TestContainers(t *testing.T) {
 	b.attachConsole("w-2")
 
 	// A machine that was shut down is started, and one that is paused is resumed.
-	b.l.Virsh(t, "-c", b.l.URI("lxc"), "destroy demo-w-1; suspend demo-w-2")
+	b.l.Virsh(t, "-c", b.l.URIs["lxc"], "destroy demo-w-1; suspend demo-w-2")
 	out, _ = b.run(0, "status")
 	if !regexp.MustCompile(`(?m)^w-1 +w +192.168.222.2 +- +not booted .* off$`).MatchString(out) || !regexp.MustCompile(`(?m)^w-2 +w +192.168.222.3 +- +not booted .* paused$`).MatchString(out) {
 		t.Errorf("status: %s", out)

@@ -83,7 +83,7 @@ func TestHypervisorBySSH(t *testing.T) {
 	b.prefix, b.env = newRemoteHost(t, b.l)
 	role := b.readRole()
 	for i, uri := range []string{"lxc+ssh://far/system", "lxc+ssh://root@" + farAddress + ":22/system"} {
-		b.uri = func(string) string { return uri }
+		b.uris = map[string]string{"lxc": uri}
 		b.writeHive(role)
 		b.run(0, "doctor")
 		if i == 0 {
@@ -101,7 +101,7 @@ func TestHypervisorBySSH(t *testing.T) {
 	b.run(0, "destroy", "--yes")
 	b.want("left", b.listObjects("lxc"), before)
 	// Without known_hosts the connection fails, and the error has a command to test it.
-	b.uri = func(string) string { return "qemu+ssh://root@" + farAddress + "/system" }
+	b.uris = map[string]string{"lxc": "qemu+ssh://root@" + farAddress + "/system"}
 	b.writeHive(role)
 	b.run(0, "plan")
 	for _, entry := range b.env {

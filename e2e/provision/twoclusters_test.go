@@ -37,11 +37,11 @@ hive // {
   defaults = { networking.firewall.enable = false; system.stateVersion = "25.05"; };
   roles.worker = hive.roles.worker // { count = 1; vcpus = 1; memory = "512M"; image = "%s"; init = "/usr/sbin/lab-init"; modules = [ ]; };
 }
-`, nixpkgs, l.URI("lxc"), l.PoolPath(), image)
+`, nixpkgs, l.URIs["lxc"], l.PoolPath, image)
 		if err := os.WriteFile(filepath.Join(dir, "hive.nix"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		clusters[name] = &bareHypervisor{t: t, l: l, dir: dir, uri: l.URI}
+		clusters[name] = &bareHypervisor{t: t, l: l, dir: dir, uris: l.URIs}
 	}
 	red, blue := clusters["red"], clusters["blue"]
 	before := red.listObjects("lxc")

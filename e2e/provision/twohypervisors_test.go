@@ -33,10 +33,10 @@ func TestTwoHypervisors(t *testing.T) {
 	runOnHost(t, other, "sh", "-ec", "ip link add br-office type bridge forward_delay 0; ip link set br-office up; ip link set rack2 master br-office; ip link set rack2 up")
 	role := b.readRole()
 	b.nix = fmt.Sprintf(`cluster.network.mode = "bridge"; cluster.network.bridge = "br-office";
-  cluster.hypervisors.other = { uri = "%s"; poolPath = "%s"; };`, other.URI("lxc"), other.PoolPath())
+  cluster.hypervisors.other = { uri = "%s"; poolPath = "%s"; };`, other.URIs["lxc"], other.PoolPath)
 	b.writeHive(role)
 	machines := func() (here, there int) {
-		return len(strings.Fields(b.l.Virsh(t, "-c", b.l.URI("lxc"), "list --name"))), len(strings.Fields(other.Virsh(t, "-c", other.URI("lxc"), "list --name")))
+		return len(strings.Fields(b.l.Virsh(t, "-c", b.l.URIs["lxc"], "list --name"))), len(strings.Fields(other.Virsh(t, "-c", other.URIs["lxc"], "list --name")))
 	}
 
 	_, stderr := b.run(0, "apply")
@@ -61,8 +61,8 @@ func TestTwoHypervisors(t *testing.T) {
 	}
 
 	// One of the two is lost permanently: its machine is off, and its libvirt does not answer.
-	lost := strings.TrimPrefix(other.Virsh(t, "-c", other.URI("lxc"), "list --name"), "demo-")
-	other.Virsh(t, "-c", other.URI("lxc"), "destroy demo-"+lost)
+	lost := strings.TrimPrefix(other.Virsh(t, "-c", other.URIs["lxc"], "list --name"), "demo-")
+	other.Virsh(t, "-c", other.URIs["lxc"], "destroy demo-"+lost)
 	socket := filepath.Join(other.Dir, "libvirt", "libvirt-sock")
 	if err := os.Rename(socket, socket+".away"); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestTwoHypervisors(t *testing.T) {
 	if !slices.Contains(results(stderr), lost+" forgotten") || !strings.Contains(stderr, "1 forgotten") {
 		t.Errorf("the machine is not forgotten: %s", stderr)
 	}
-	if !strings.Contains(out, "left on other, at "+other.URI("lxc")+": demo-"+lost+", with their disks, and the keys on them, in pool nixbench") {
+	if !strings.Contains(out, "left on other, at "+other.URIs["lxc"]+": demo-"+lost+", with their disks, and the keys on them, in pool nixbench") {
 		t.Errorf("the output does not list the objects left on the hypervisor: %s", out)
 	}
 	_, stderr = b.run(0, "apply")

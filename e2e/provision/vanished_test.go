@@ -13,7 +13,7 @@ func TestVanished(t *testing.T) {
 	t.Parallel()
 	b := newContainers(t, 2)
 	b.run(0, "apply")
-	virsh := func(script string) { b.l.Virsh(t, "-c", b.l.URI("lxc"), script) }
+	virsh := func(script string) { b.l.Virsh(t, "-c", b.l.URIs["lxc"], script) }
 	want := func(what, text string, parts ...string) {
 		t.Helper()
 		for _, part := range parts {
@@ -49,7 +49,7 @@ func TestVanished(t *testing.T) {
 	want("exec", stderr, "its machine is off", "nixbench start --on w-2")
 
 	for _, script := range []string{"", "destroy demo-w-2; undefine demo-w-2; "} {
-		root := regexp.MustCompile(`/[^'"]*/nb\.[0-9a-f]+`).FindString(b.l.Virsh(t, "-c", b.l.URI("lxc"), "dumpxml --inactive demo-w-2"))
+		root := regexp.MustCompile(`/[^'"]*/nb\.[0-9a-f]+`).FindString(b.l.Virsh(t, "-c", b.l.URIs["lxc"], "dumpxml --inactive demo-w-2"))
 		virsh(script + "vol-delete " + root)
 		out, _ = b.run(0, "plan")
 		want("plan", out, "its disk is no longer on hypervisor default, so it is created again without its data")

@@ -37,7 +37,7 @@ in reference // {
     nixpkgs.pkgs = %[3]s;
   };
 }
-`, h.root, n.plain(), n.guestPackages(h.root), image, system, h.l.URI("lxc"), h.l.PoolPath()))
+`, h.root, n.plain(), n.guestPackages(h.root), image, system, h.l.URIs["lxc"], h.l.PoolPath))
 	h.writeFile("settings.nix", "{ }")
 
 	h.run(0, "apply", "--yes")

@@ -44,7 +44,7 @@ func needNixpkgs(t testing.TB, flags ...string) nixpkgs {
 			t.Fatal(err)
 		}
 	}
-	n.guest = lab.Tree(t, flags...)
+	n.guest = lab.Image(t, flags...)
 	return n
 }
 

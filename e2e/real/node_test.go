@@ -12,7 +12,7 @@ import (
 // unit, a system that cuts the network, rollback and reboot.
 func TestNode(t *testing.T) {
 	n := needNixpkgs(t, "--nixos")
-	h := newHive(t, lab.Start(t, 1, lab.WithNixOS()))
+	h := newHive(t, lab.Start(t, 1, "--nixos"))
 	h.head = fmt.Sprintf(`{
   meta.nixpkgs = %s;
   defaults = { lib, ... }: {
@@ -21,7 +21,7 @@ func TestNode(t *testing.T) {
     deployment.sshOptions = [ "-F" "%s" ];
     system.stateVersion = lib.trivial.release;
     system.switch.inhibitors.engine = lib.mkDefault "1";
-  };`, n.plain(), h.root, n.guestPackages(h.root), h.l.SSHConfig())
+  };`, n.plain(), h.root, n.guestPackages(h.root), h.l.SSHConfig)
 	write := func(text, more string) {
 		t.Helper()
 		h.write(fmt.Sprintf(`

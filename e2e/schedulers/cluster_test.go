@@ -23,6 +23,6 @@ func newCluster(t *testing.T) *guests.Cluster {
 	t.Helper()
 	c := guests.New(t, program, 8*time.Minute, "--kubernetes", "--slurm", "--size", "6G")
 	c.WriteHiveFile(fmt.Sprintf("import %s { nixpkgs = %s; uri = %q; poolPath = %q; image = %q; }\n",
-		c.Path("hive.nix"), nixpkgs, c.Lab.URI("lxc"), c.Lab.PoolPath(), c.Image))
+		c.Path("hive.nix"), nixpkgs, c.Lab.URIs["lxc"], c.Lab.PoolPath, c.Image))
 	return c
 }

@@ -43,7 +43,7 @@ func (c *cluster) writeHive(compute int, settings string) {
   roles.login = { count = %[9]d; %[5]s modules = [ %[6]s/login.nix ]; };
   roles.accounting = { count = %[10]d; %[5]s modules = [ %[6]s/accounting.nix ]; };
 }
-`, nixpkgs, c.Lab.URI("lxc"), c.Lab.PoolPath(), settings, machine, c.Path("../../modules/slurm"), compute, c.tags, c.login, c.accounting))
+`, nixpkgs, c.Lab.URIs["lxc"], c.Lab.PoolPath, settings, machine, c.Path("../../modules/slurm"), compute, c.tags, c.login, c.accounting))
 }
 
 // submit submits a batch job on the controller and returns its id.

@@ -52,7 +52,7 @@ func (c *cluster) writeHive(settings string) {
   roles.cp = { %[6]s modules = [ %[4]s/control-plane.nix ]; };
   roles.w = { count = 2; %[6]s modules = [ %[4]s/worker.nix ]; };
 }
-`, nixpkgs, c.Lab.URI("lxc"), c.Lab.PoolPath(), c.Path("../../modules/kubernetes"), settings, machine))
+`, nixpkgs, c.Lab.URIs["lxc"], c.Lab.PoolPath, c.Path("../../modules/kubernetes"), settings, machine))
 }
 
 // admin begins a command of the administrator.

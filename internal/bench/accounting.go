@@ -32,7 +32,7 @@ type counters struct {
 
 // findNodes finds the control groups of the lab's machines: lxc-NUMBER-MACHINE.libvirt-lxc, below the group of the lab.
 func findNodes(l *lab.Lab) (*nodes, error) {
-	own, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", l.FirstProcess()))
+	own, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", l.PID))
 	if err != nil {
 		return nil, err
 	}

@@ -68,12 +68,12 @@ func run(ctx context.Context, args []string) (results map[string]map[string][]fi
 	if err != nil {
 		return nil, err
 	}
-	l, out, err := lab.Up(filepath.Join(r.dir, "lab"), r.machines)
+	l, err := lab.Up(filepath.Join(r.dir, "lab"), r.machines)
 	if l != nil {
 		defer func() { err = errors.Join(err, l.Down()) }()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, out)
+		return nil, err
 	}
 	r.lab = l
 	if r.nodes, err = findNodes(l); err != nil {
@@ -319,7 +319,7 @@ func (r *runner) describeHive(h hive) string {
     nix.settings.trusted-users = [ "root" ];
     environment.etc."node".text = name; # each node has a system of its own
     environment.etc."which".text = %q;
-`, r.lab.SSHConfig(), h.lineText())
+`, r.lab.SSHConfig, h.lineText())
 	for key := range h.keys {
 		fmt.Fprintf(&b, "    deployment.keys.%q.text = \"%s\";\n", h.keyName(key), h.keyText(key, "${name}"))
 	}

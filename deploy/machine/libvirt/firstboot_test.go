@@ -43,7 +43,7 @@ func TestFirstBoot(t *testing.T) {
 	t.Parallel()
 	l := lab.Hypervisor(t)
 	image := provider.Image{Hash: "1111111111111111", Format: provider.Raw, Disk: filepath.Join(lab.Image(t, "container"), "disk.raw")}
-	h, err := Open("lab", provider.Hypervisor{URI: l.URI("lxc"), Pool: "nixbench", PoolPath: l.PoolPath()}, nil)
+	h, err := Open("lab", provider.Hypervisor{URI: l.URIs["lxc"], Pool: "nixbench", PoolPath: l.PoolPath}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestFirstBoot(t *testing.T) {
 		}
 	}
 	// The host keys are readable by root only.
-	seeds, _ := filepath.Glob(filepath.Join(l.PoolPath(), "*.seed"))
+	seeds, _ := filepath.Glob(filepath.Join(l.PoolPath, "*.seed"))
 	if len(seeds) != len(specs) {
 		t.Errorf("seeds %q", seeds)
 	}
@@ -173,7 +173,7 @@ func TestFirstBoot(t *testing.T) {
 		t.Error(err)
 	}
 	t.Logf("removed: %s", time.Since(start))
-	if left, _ := os.ReadDir(l.PoolPath()); len(left) > 0 {
+	if left, _ := os.ReadDir(l.PoolPath); len(left) > 0 {
 		t.Errorf("left in the pool: %v", left)
 	}
 }

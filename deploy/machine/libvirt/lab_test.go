@@ -393,7 +393,7 @@ func TestFirmwareWithoutSecureBoot(t *testing.T) {
 	if err := h.Ensure(t.Context(), c, g.Network, s); err != nil {
 		t.Fatal(err)
 	}
-	text := l.Virsh(t, "-c", l.URI("qemu"), "dumpxml "+c.MachineName(s.Node))
+	text := l.Virsh(t, "-c", l.URIs["qemu"], "dumpxml "+c.MachineName(s.Node))
 	_, rest, _ := strings.Cut(text, "<loader")
 	loader, _, _ := strings.Cut(rest, "</loader>")
 	if !strings.HasSuffix(loader, ".fd") || strings.Contains(loader, "secure='yes'") || strings.Contains(loader, ".ms.") || strings.Contains(loader, "secboot") {
