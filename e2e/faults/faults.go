@@ -106,14 +106,15 @@ func (f firewall) change(ctx context.Context, s *sandbox, action, node string) e
 }
 
 func powerOff(ctx context.Context, s *sandbox, _ *process, victim string) error {
-	return s.retry(ctx, func(ctx context.Context) error {
-		return s.command(s.lab.Command(ctx, "virsh", "-q", "-c", s.lab.URIs["lxc"], "destroy", s.domain(victim)))
+	return retry(ctx, func(ctx context.Context) error {
+		_, err := s.virsh(ctx, "destroy", domain(victim))
+		return err
 	})
 }
 
 // fillNode fills the node's disk completely, from outside of the node.
 func fillNode(ctx context.Context, s *sandbox, _ *process, victim string) error {
-	return s.retry(ctx, func(ctx context.Context) error {
+	return retry(ctx, func(ctx context.Context) error {
 		return s.onDisk(ctx, victim, `mkdir -p "$root/fill"; n=0
 			for size in 1G 100M 10M 1M 64K 4K; do
 				while fallocate -l $size "$root/fill/$n" 2>/dev/null && [ $n -lt 500 ]; do n=$((n + 1)); done
@@ -124,7 +125,7 @@ func fillNode(ctx context.Context, s *sandbox, _ *process, victim string) error 
 
 // freeNode removes the file that fillNode has written. It also succeeds if the node's machine no longer exists.
 func freeNode(ctx context.Context, s *sandbox, victim string) error {
-	return s.retry(ctx, func(ctx context.Context) error {
+	return retry(ctx, func(ctx context.Context) error {
 		err := s.onDisk(ctx, victim, `rm -rf "$root/fill"`)
 		if err != nil && s.isGone(ctx, victim) {
 			return nil

@@ -10,17 +10,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// injection injects the fault of a choice into a run of nixbench, and heals the fault.
+// injection is what has become of the fault of a choice.
 type injection struct {
-	choice
-	s *sandbox
-
-	mu     sync.Mutex
-	begun  bool
-	done   chan struct{} // closed when the fault has been injected, or can no longer be injected
-	at     time.Duration // from the start of the run to the fault
-	err    error         // the reason if the fault was not injected
-	healed bool
+	at  time.Duration // from the start of the run to the fault
+	err error         // the reason if the fault was not injected
 }
 
 // errMissed is the error if a fault was not injected because the run had ended before.
@@ -28,77 +21,56 @@ var errMissed = errors.New("the run ended before the fault")
 
 // operate runs the operation of c, injects the fault of c, and heals the fault. A unit test sets skipHeal, so that the fault is not healed,
 // and checks that the effects of the fault are reported.
-func (s *sandbox) operate(ctx context.Context, c choice, skipHeal bool) (outcome, *injection, error) {
-	in := &injection{choice: c, s: s, done: make(chan struct{}), err: errMissed}
+func (s *sandbox) operate(ctx context.Context, c choice, skipHeal bool) (outcome, injection, error) {
 	if c.fault.spares > 0 {
 		time.Sleep(time.Until(s.up.Add(c.fault.spares)))
 	}
-	started := make(chan *process, 1)
-	run, err := s.start(ctx, func(o streamEvent) { in.watch(ctx, o, started) }, c.operation.args...)
+	begun := make(chan struct{})
+	begin := sync.OnceFunc(func() { close(begun) })
+	run, err := s.start(ctx, func(o streamEvent) {
+		if c.begins(o) {
+			begin()
+		}
+	}, c.operation.args...)
 	if err != nil {
-		return outcome{}, in, err
+		return outcome{}, injection{err: errMissed}, err
 	}
-	started <- run
+	during, cancel := context.WithCancel(ctx)
+	go func() {
+		<-run.over
+		cancel()
+	}()
+	in, healed := s.inject(during, c, run, begun)
 	<-run.over
-	in.mu.Lock()
-	begun := in.begun
-	in.mu.Unlock()
-	if begun {
-		<-in.done
-	}
-	if in.err != nil || in.healed || c.fault.heal == nil || skipHeal {
+	if in.err != nil || healed || c.fault.heal == nil || skipHeal {
 		return run.end, in, ctx.Err()
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-	defer cancel()
+	limited, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer stop()
 	return run.end, in, c.fault.heal(limited, s, c.victim)
 }
 
-// watch receives an event of the run, and starts the injection when the chosen phase begins. started yields the run's process.
-func (in *injection) watch(ctx context.Context, o streamEvent, started chan *process) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.begun || !in.begins(o) {
-		return
+// inject waits until the chosen phase has begun, and for the delay of the choice, and then injects the fault. If the fault lasts for a
+// limited time, it is healed after this time, unless the run, and ctx with it, ends before.
+func (s *sandbox) inject(ctx context.Context, c choice, run *process, begun chan struct{}) (in injection, healed bool) {
+	select {
+	case <-begun:
+	case <-ctx.Done():
 	}
-	in.begun = true
-	go func() {
-		defer close(in.done)
-		in.injectAfterDelay(ctx, <-started)
-	}()
-}
-
-// injectAfterDelay waits for the delay of the choice, and then injects the fault. If the fault lasts for a limited time, it is
-// healed after this time, or when the run has ended.
-func (in *injection) injectAfterDelay(ctx context.Context, run *process) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		select {
-		case <-run.over:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	if !engine.Sleep(ctx, in.delay) {
-		return
+	if !engine.Sleep(ctx, c.delay) {
+		return injection{err: errMissed}, false
 	}
-	err := in.fault.inject(ctx, in.s, run, in.victim)
-	in.mu.Lock()
+	in.err = c.fault.inject(ctx, s, run, c.victim)
 	in.at = time.Since(run.began)
-	in.mu.Unlock()
-	if err != nil && ctx.Err() != nil {
-		return
+	if in.err != nil && ctx.Err() != nil {
+		in.err = errMissed
 	}
-	in.err = err
-	if err != nil || in.fault.lasts == 0 || !engine.Sleep(ctx, in.fault.lasts) {
-		return
+	if in.err != nil || c.fault.lasts == 0 || !engine.Sleep(ctx, c.fault.lasts) {
+		return in, false
 	}
 	// The end of the run cancels ctx, but the healing must be completed. So it gets a context without cancellation.
-	if err := in.fault.heal(context.WithoutCancel(ctx), in.s, in.victim); err != nil {
-		in.err = err
-	}
-	in.healed = true
+	in.err = c.fault.heal(context.WithoutCancel(ctx), s, c.victim)
+	return in, true
 }
 
 // allowed reports whether the fault may cause this exit code of nixbench.

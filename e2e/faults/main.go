@@ -6,22 +6,26 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
+	"strings"
+	"sync"
 	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
-	if err := isolateMounts(); err != nil {
-		fmt.Fprintln(os.Stderr, "faults:", err)
-		os.Exit(1)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	err := isolateMounts()
+	if err == nil {
+		err = run(ctx, os.Args[1:])
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)
-		stop()
 		os.Exit(1)
 	}
 }
@@ -47,17 +51,101 @@ func run(ctx context.Context, args []string) error {
 // kernel removes these mounts when the program has ended. Programs that it starts see them, too.
 func isolateMounts() error {
 	const isolated = "NIXBENCH_FAULTS_ISOLATED"
-	if os.Getenv(isolated) != "" {
-		return nil
-	}
-	unshare, err := exec.LookPath("unshare")
-	if err != nil {
-		return err
-	}
 	self, err := os.Executable()
-	if err != nil {
+	if err != nil || os.Getenv(isolated) != "" {
 		return err
 	}
 	args := append([]string{"unshare", "--mount", "--propagation", "private", self}, os.Args[1:]...)
-	return syscall.Exec(unshare, args, append(os.Environ(), isolated+"=1"))
+	return syscall.Exec("/usr/bin/unshare", args, append(os.Environ(), isolated+"=1"))
+}
+
+// options contains the options of the command line.
+type options struct {
+	seed, seeds uint64
+	workers     int
+	out         string
+}
+
+// runSeeds tests the seeds, and prints a line for each. The error contains the number of seeds that failed.
+func runSeeds(ctx context.Context, o options) error {
+	if o.out == "" {
+		var err error
+		if o.out, err = os.MkdirTemp("", "nixbench-faults-report-"); err != nil {
+			return err
+		}
+	}
+	k, err := assemble()
+	defer k.remove()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	counts := map[verdict]int{}
+	var mu sync.Mutex // guards counts, and the order of the lines
+	var workers errgroup.Group
+	workers.SetLimit(o.workers)
+	for seed := o.seed; seed < o.seed+o.seeds; seed++ {
+		workers.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			r := k.seed(ctx, choose(seed), o.out)
+			if ctx.Err() != nil {
+				return nil // the result of an interrupted seed is not valid
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			counts[r.verdict]++
+			fmt.Println(r.line())
+			return nil
+		})
+	}
+	_ = workers.Wait()
+	fmt.Printf("\n%d seeds: %d converged, %d failed, %d missed (the run ended before the fault); %.0f s with %d workers; logs: %s\n",
+		o.seeds, counts[converged], counts[failed], counts[missed], time.Since(began).Seconds(), o.workers, o.out)
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
+	if counts[failed] > 0 {
+		return fmt.Errorf("%d of %d seeds failed", counts[failed], o.seeds)
+	}
+	return nil
+}
+
+// line describes the result of a seed in one line, which is followed by its problems.
+func (r result) line() string {
+	text := fmt.Sprintf("seed %3d  %-11s %-24s in %-9s +%-7s %-4s exit %3d  operation %5.1f s  next apply %5.1f s  %s",
+		r.seed, r.operation.name, r.fault.name, r.phase, r.delay, r.victim, r.exit, r.took.Seconds(), r.converge.Seconds(), r.verdict)
+	for _, p := range r.problems {
+		text += "\n    " + strings.ReplaceAll(p, "\n", "\n    ")
+	}
+	return text
+}
+
+// seed runs the test of one choice in a separate lab, and writes a log. If the test fails, the state folder and libvirt's
+// logs are kept, too.
+func (k *kit) seed(ctx context.Context, c choice, out string) result {
+	var log strings.Builder
+	s, err := newSandbox(ctx, k, fmt.Sprintf("/tmp/nixbench-lab/faults-%d-%d", os.Getpid(), c.seed), &log)
+	r := result{choice: c, verdict: failed}
+	if err != nil {
+		r.problems = []string{"the lab: " + err.Error()}
+	} else {
+		r = s.try(ctx, c, nil)
+	}
+	dir := filepath.Join(out, fmt.Sprintf("seed-%d", c.seed))
+	err = os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "log"), []byte(log.String()), 0o644)
+	}
+	if err == nil && r.verdict == failed {
+		err = s.save(dir)
+	}
+	if err != nil {
+		r.problems = append(r.problems, "the log is not complete: "+err.Error())
+	}
+	if err := s.close(); err != nil {
+		r.verdict, r.problems = failed, append(r.problems, "the lab: "+err.Error())
+	}
+	return r
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -23,7 +22,6 @@ type process struct {
 
 // outcome is the result of a run of nixbench.
 type outcome struct {
-	args   []string
 	code   int  // exit code; -1 if a signal ended the run
 	hung   bool // the run was killed, because it exceeded its time limit
 	took   time.Duration
@@ -36,11 +34,11 @@ type outcome struct {
 // to nixbench.
 const longest = 4 * time.Minute
 
-// start starts nixbench with --json, and calls watch with each event of nixbench. watch may be nil.
+// start starts nixbench with --json, and calls watch with each event of nixbench.
 func (s *sandbox) start(ctx context.Context, watch func(streamEvent), args ...string) (*process, error) {
 	args = append(args, "--json")
 	ctx, cancel := context.WithTimeout(ctx, longest)
-	p := &process{cmd: s.nixbench(ctx, args...), began: time.Now(), over: make(chan struct{}), end: outcome{args: args}}
+	p := &process{cmd: s.nixbench(ctx, args...), began: time.Now(), over: make(chan struct{})}
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		cancel()
@@ -65,31 +63,22 @@ func (s *sandbox) start(ctx context.Context, watch func(streamEvent), args ...st
 				continue // checks read such a line in stdout
 			}
 			p.end.events = append(p.end.events, o)
-			if watch != nil {
-				watch(o)
-			}
+			watch(o)
 		}
 		err := p.cmd.Wait()
 		p.end.hung = errors.Is(ctx.Err(), context.DeadlineExceeded)
 		p.end.code, p.end.took = p.cmd.ProcessState.ExitCode(), time.Since(p.began)
 		p.end.stdout, p.end.stderr = all.String(), stderr.String()
-		s.record(p.end, err)
+		fmt.Fprintf(s.log, "\n$ nixbench %s\n%s%s# exit code %d (%v) after %.1f s\n",
+			strings.Join(args, " "), all.String(), stderr.String(), p.end.code, err, p.end.took.Seconds())
+		s.output = append(s.output, all.String(), stderr.String())
 	}()
 	return p, nil
 }
 
-var recording sync.Mutex
-
-func (s *sandbox) record(o outcome, err error) {
-	recording.Lock()
-	defer recording.Unlock()
-	fmt.Fprintf(s.log, "\n$ nixbench %s\n%s%s# exit code %d (%v) after %.1f s\n", strings.Join(o.args, " "), o.stdout, o.stderr, o.code, err, o.took.Seconds())
-	s.output = append(s.output, o.stdout, o.stderr)
-}
-
 // run runs nixbench, and waits until it has ended.
 func (s *sandbox) run(ctx context.Context, args ...string) (outcome, error) {
-	p, err := s.start(ctx, nil, args...)
+	p, err := s.start(ctx, func(streamEvent) {}, args...)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -101,13 +90,12 @@ func (s *sandbox) run(ctx context.Context, args ...string) (outcome, error) {
 func (o outcome) message() string {
 	var all []string
 	for _, e := range o.events {
-		if e.Event == "error" {
-			var problems []struct{ Where, Message, Hint string }
-			if json.Unmarshal(e.Problems, &problems) == nil {
-				for _, p := range problems {
-					all = append(all, strings.TrimPrefix(p.Where+": "+p.Message, ": "))
-				}
-			}
+		var problems []struct{ Where, Message string }
+		if e.Event != "error" || json.Unmarshal(e.Problems, &problems) != nil {
+			continue
+		}
+		for _, p := range problems {
+			all = append(all, strings.TrimPrefix(p.Where+": "+p.Message, ": "))
 		}
 	}
 	if all == nil {

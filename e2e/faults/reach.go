@@ -36,12 +36,12 @@ func (s *sandbox) readState() (recordedState, error) {
 }
 
 // domain returns the name of the libvirt domain that is the node's machine.
-func (s *sandbox) domain(node string) string { return "demo-" + node }
+func domain(node string) string { return "demo-" + node }
 
 // readAddresses waits until nixbench has recorded the node's addresses. The addresses do not change until the cluster is destroyed, so they
 // are read only once.
 func (s *sandbox) readAddresses(ctx context.Context, node string) error {
-	return s.retry(ctx, func(context.Context) error {
+	return retry(ctx, func(context.Context) error {
 		if s.addresses[node].mac != "" {
 			return nil
 		}
@@ -64,14 +64,14 @@ func (s *sandbox) onDisk(ctx context.Context, node, script string) error {
 	find := fmt.Sprintf(`p=$(cat /run/libvirt/lxc/%s.pid) || exit 1
 		read -r init _ < "/proc/$p/task/$p/children" || [ -n "$init" ] || exit 1
 		root=/proc/$init/root; [ -e "$root/usr/sbin/lab-init" ] || exit 1
-		`, s.domain(node))
+		`, domain(node))
 	return s.command(s.lab.Inside(ctx, "bash", "-c", find+script))
 }
 
 // isGone reports whether libvirt answers, and the answer contains no machine of the node.
 func (s *sandbox) isGone(ctx context.Context, node string) bool {
-	out, err := s.lab.Command(ctx, "virsh", "-q", "-c", "lxc:///system", "list", "--all", "--name").Output()
-	return err == nil && !slices.Contains(strings.Fields(string(out)), s.domain(node))
+	out, err := s.virsh(ctx, "list", "--all", "--name")
+	return err == nil && !slices.Contains(strings.Fields(out), domain(node))
 }
 
 // signalLibvirtd sends a signal to libvirtd. It does so inside of the lab's process namespace, because the process id
@@ -84,8 +84,9 @@ func (s *sandbox) signalLibvirtd(ctx context.Context, signal string) error {
 func (s *sandbox) waitForLibvirtd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return s.retry(ctx, func(ctx context.Context) error {
-		return s.command(s.lab.Command(ctx, "timeout", "5", "virsh", "-q", "-c", s.lab.URIs["lxc"], "uri"))
+	return retry(ctx, func(ctx context.Context) error {
+		_, err := s.virsh(ctx, "uri")
+		return err
 	})
 }
 
@@ -95,9 +96,8 @@ func (s *sandbox) waitForLibvirtd(ctx context.Context) error {
 func (s *sandbox) waitForNode(ctx context.Context, node string) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	_ = s.retry(ctx, func(ctx context.Context) error {
-		out, err := s.lab.Command(ctx, "timeout", "5", "virsh", "-q", "-c", s.lab.URIs["lxc"], "domstate", s.domain(node)).Output()
-		if err != nil || strings.TrimSpace(string(out)) != "running" {
+	_ = retry(ctx, func(ctx context.Context) error {
+		if out, err := s.virsh(ctx, "domstate", domain(node)); err != nil || out != "running" {
 			return nil
 		}
 		return s.command(s.lab.Command(ctx, "timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/"+s.addresses[node].address+"/22"))

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,9 +13,38 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/e2e/lab"
 )
+
+// kit has the files that all seeds share: they are built once.
+type kit struct {
+	dir     string
+	program string // nixbench
+	nixpkgs string // the fixture
+	image   string // of containers
+}
+
+// assemble builds nixbench, the fixture, and the image unless it is cached.
+func assemble() (*kit, error) {
+	dir, err := os.MkdirTemp("", "nixbench-faults-")
+	if err != nil {
+		return nil, err
+	}
+	k := &kit{dir: dir, program: filepath.Join(dir, "nixbench"), nixpkgs: filepath.Join(dir, "nixpkgs")}
+	if err := errors.Join(fixture.BuildProgram(k.program), fixture.Assemble(k.nixpkgs)); err != nil {
+		return k, err
+	}
+	k.image, err = lab.BuildImage("container")
+	return k, err
+}
+
+func (k *kit) remove() {
+	if k != nil {
+		_ = os.RemoveAll(k.dir)
+	}
+}
 
 // stateSize is the size in bytes of the file system that contains the state folder. It is small, so that a fault can fill it.
 const stateSize = 8 << 20
@@ -38,7 +66,7 @@ type sandbox struct {
 // newSandbox starts a lab for one seed. If it fails, it returns the sandbox together with the error, so that close can
 // remove the parts that exist.
 func newSandbox(ctx context.Context, k *kit, labDir string, log io.Writer) (*sandbox, error) {
-	s := &sandbox{kit: k, token: random(), nonce: random(), log: log, addresses: map[string]nodeAddress{}}
+	s := &sandbox{kit: k, token: rand.Text(), nonce: rand.Text(), log: log, addresses: map[string]nodeAddress{}}
 	var err error
 	if s.dir, err = os.MkdirTemp(k.dir, "hive-"); err != nil {
 		return s, err
@@ -51,12 +79,6 @@ func newSandbox(ctx context.Context, k *kit, labDir string, log io.Writer) (*san
 		return s, err
 	}
 	return s, syscall.Mount("tmpfs", s.stateRoot(), "tmpfs", 0, fmt.Sprintf("mode=700,size=%d", stateSize))
-}
-
-func random() string {
-	raw := make([]byte, 16)
-	_, _ = rand.Read(raw) // never fails
-	return hex.EncodeToString(raw)
 }
 
 // stateRoot returns the path of the folder on which the small file system for the state is mounted.
@@ -77,17 +99,13 @@ func (s *sandbox) close() error {
 
 // save copies the state folder and the lab's logs to dir.
 func (s *sandbox) save(dir string) error {
-	var errs []error
-	out, err := exec.Command("cp", "-R", s.stateRoot(), filepath.Join(dir, "state")).CombinedOutput()
-	if err != nil {
-		errs = append(errs, fmt.Errorf("%w: %s", err, out))
-	}
 	// The logs must not contain keys.
-	errs = append(errs, os.RemoveAll(filepath.Join(dir, "state", "demo", "secrets")))
+	err := errors.Join(s.command(exec.Command("cp", "-R", s.stateRoot(), filepath.Join(dir, "state"))),
+		os.RemoveAll(filepath.Join(dir, "state", "demo", "secrets")))
 	if s.lab != nil {
-		errs = append(errs, s.lab.SaveLogs(filepath.Join(dir, "lab")))
+		err = errors.Join(err, s.lab.SaveLogs(filepath.Join(dir, "lab")))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // writeHive writes hive.nix with the number of nodes and the version of c.
@@ -132,15 +150,26 @@ func (s *sandbox) nixbench(ctx context.Context, args ...string) *exec.Cmd {
 
 // command runs a command that is not nixbench. An error contains the output of the command.
 func (s *sandbox) command(cmd *exec.Cmd) error {
+	_, err := output(cmd)
+	return err
+}
+
+// virsh runs virsh, which has a time limit, on the lab's libvirt, and returns its output.
+func (s *sandbox) virsh(ctx context.Context, args ...string) (string, error) {
+	return output(s.lab.Command(ctx, "timeout", append([]string{"20", "virsh", "-q", "-c", s.lab.URIs["lxc"]}, args...)...))
+}
+
+func output(cmd *exec.Cmd) (string, error) {
 	out, err := cmd.CombinedOutput()
+	text := strings.TrimSpace(string(out))
 	if err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args[1:], " "), err, strings.TrimSpace(string(out)))
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args[1:], " "), err, text)
 	}
-	return nil
+	return text, nil
 }
 
 // retry calls try until try succeeds or ctx ends. The end of ctx does not cancel a call of try that has begun.
-func (s *sandbox) retry(ctx context.Context, try func(context.Context) error) error {
+func retry(ctx context.Context, try func(context.Context) error) error {
 	for {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		err := try(limited)
@@ -148,10 +177,8 @@ func (s *sandbox) retry(ctx context.Context, try func(context.Context) error) er
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !engine.Sleep(ctx, 100*time.Millisecond) {
 			return err
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

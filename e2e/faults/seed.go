@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -168,24 +167,18 @@ func (s *sandbox) checkNodeAnswers(ctx context.Context, wanted cluster) []string
 // should have removed all of them.
 func (s *sandbox) listLeftovers(ctx context.Context) ([]string, error) {
 	var left []string
-	for kind, args := range map[string]string{"machine": "list --all --name", "network": "net-list --all --name", "pool": "pool-list --all --name"} {
-		out, err := s.lab.Command(ctx, "timeout", "20", "virsh", "-q", "-c", s.lab.URIs["lxc"], args).CombinedOutput()
+	for kind, command := range map[string]string{"machine": "list", "network": "net-list", "pool": "pool-list"} {
+		out, err := s.virsh(ctx, command, "--all", "--name")
 		if err != nil {
-			return nil, fmt.Errorf("virsh %s: %w: %s", args, err, out)
+			return nil, err
 		}
-		for _, name := range strings.Fields(string(out)) {
+		for _, name := range strings.Fields(out) {
 			left = append(left, kind+" "+name)
 		}
 	}
 	for what, root := range map[string]string{"disk": s.lab.PoolPath, "key": s.state("secrets")} {
-		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() {
-				left = append(left, what+" "+path)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
+		for path := range read(root) {
+			left = append(left, what+" "+path)
 		}
 	}
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")

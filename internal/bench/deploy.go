@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string) (results map[string]map[string][]fi
 	names := set.String("scenario", "", "run only these scenarios: `NAMES` between commas (default: all)")
 	set.IntVar(&r.generations, "generations", 0, "first give the nodes `N` generations of the system profile")
 	set.IntVar(&r.size, "size", 300, "size of the path that copy-one and copy-all copy, in `MB`")
-	if err := r.parse(ctx, set, args); err != nil {
+	if err := r.parse(set, args); err != nil {
 		return nil, err
 	}
 	selected, err := selectScenarios(*names)

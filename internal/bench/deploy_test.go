@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
 // maxPrograms is the number of programs that a change of one line may start on a node. It contains 35 programs that are
@@ -16,12 +18,11 @@ func TestDeploy(t *testing.T) {
 		t.Skip("NIXBENCH_E2E=1 is not set; end-to-end tests need root and Debian packages (see e2e/lab/README.md)")
 	}
 	program := filepath.Join(t.TempDir(), "nixbench")
+	if err := fixture.BuildProgram(program); err != nil {
+		t.Fatal(err)
+	}
 	started := map[string]float64{}
 	for _, generations := range []string{"5", "500"} {
-		o := options{program: program}
-		if err := o.build(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 		args := []string{"-machines", "2", "-repeat", "1", "-size", "5", "-generations", generations, "-program", program}
 		if generations == "5" {
 			args = append(args, "-against-command", `cd "$HIVE" && case $GOAL in build) ;; *) GOAL="apply $GOAL" ;; esac && exec `+program+` $GOAL --on "$ON"`)

@@ -21,6 +21,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
 const (
@@ -49,7 +51,7 @@ func main() {
 }
 
 // parse adds the flags to set, parses the arguments, and builds nixbench unless --program is given.
-func (o *options) parse(ctx context.Context, set *flag.FlagSet, args []string) error {
+func (o *options) parse(set *flag.FlagSet, args []string) error {
 	set.IntVar(&o.machines, "machines", 10, "start `N` machines")
 	set.IntVar(&o.repeat, "repeat", 3, "measure `N` times, and print medians")
 	set.IntVar(&o.load, "load", 0, "run `N` busy loops at the same time")
@@ -74,15 +76,7 @@ func (o *options) parse(ctx context.Context, set *flag.FlagSet, args []string) e
 		return nil
 	}
 	o.program = filepath.Join(o.dir, "nixbench")
-	return o.build(ctx)
-}
-
-// build builds nixbench from the source tree of this command.
-func (o *options) build(ctx context.Context) error {
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", o.program, "github.com/nixbench/nixbench/cmd/nixbench").CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return nil
+	return fixture.BuildProgram(o.program)
 }
 
 // A tool is a deploy tool that is measured: a nixbench, or a shell command.
