@@ -56,7 +56,7 @@ in
       type = types.path;
       default = "/var/lib/nixbench/node.json";
       readOnly = true;
-      description = "File on the node with its identity: name, role and address.";
+      description = "File with its identity: name, role and address.";
     };
     node = mkOption {
       type = types.nullOr (types.submodule node);

@@ -79,8 +79,8 @@ func code(s string) string {
 func markdown(all map[string][]option) string {
 	var b strings.Builder
 	b.WriteString("<!-- Written by `go test ./e2e/docs -update` from the declarations in modules/. -->\n" +
-		"# Options\n\nAll options of nixbench: of a hive, of its nodes, and of the NixOS modules that come with it. An option whose default is not here is null or empty by default. " +
-		"*The facts* are the module argument `runtime`.\n\n")
+		"# Options\n\nAll options of a hive, of its nodes, and of nixbench's NixOS modules. An option without a default here is null or empty. " +
+		"*The facts* are the module argument `runtime`. Files of NixOS options are on the node; the facts can replace their paths.\n\n")
 	for _, s := range sections {
 		fmt.Fprintf(&b, "- [%s](#%s): %d options\n", s.title, strings.ReplaceAll(strings.ToLower(s.title), " ", "-"), len(all[s.key]))
 	}
@@ -113,7 +113,8 @@ func markdown(all map[string][]option) string {
 func plainType(s string) string {
 	s = strings.NewReplacer(`"\n"`, "newlines", "(optionally newline-terminated) single-line string", "string", "16 bit unsigned integer; between 0 and 65535 (both inclusive)", "port",
 		"positive integer, meaning >0", "positive integer", "unsigned integer, meaning >=0", "unsigned integer", " (both inclusive)", "", "(submodule)", "submodule", "strings concatenated with newlines", "text",
-		"strings concatenated with \"\\n\"", "text", "string or signed integer or boolean or list of (string or signed integer or boolean)", "value or list of values", "signed integer or boolean or string or list of string", "value or list of strings", "attribute set", "set",
+		"strings concatenated with \"\\n\"", "text", "string or signed integer or boolean or list of (string or signed integer or boolean)", "value or list of values", "signed integer or boolean or string or list of string", "value or list of strings", "attribute set", "set", "(string or (signed integer or boolean) convertible to it)", "string",
+		"unsigned integer, or floating point number", "number",
 		"absolute path", "path").Replace(s)
 	return regexp.MustCompile(`matching the pattern (\S+)`).ReplaceAllString(s, "like `$1`")
 }

@@ -18,9 +18,9 @@ in
     certificate = mkOption {
       type = types.str;
       default = fact.path or "/var/lib/nixbench/secrets/flux-curve.cert";
-      defaultText = lib.literalMD "`/var/lib/nixbench/secrets/flux-curve.cert`, or the path in the facts";
+      defaultText = lib.literalMD "`/var/lib/nixbench/secrets/flux-curve.cert`";
       example = "/var/lib/secrets/curve.cert";
-      description = "File on the node with the key pair, as `flux keygen` writes it. It must belong to the user `flux`.";
+      description = "File with the key pair, as `flux keygen` writes it. It must belong to the user `flux`.";
     };
     generateSecrets = mkOption {
       type = types.bool;

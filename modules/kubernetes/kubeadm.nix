@@ -42,7 +42,7 @@ let
       inherit (json) type;
       default = { };
       inherit example;
-      description = "Fields of ${kind}. They are merged with the fields that other options set.";
+      description = "Fields of ${kind}, merged with those of other options.";
     };
 
   featureGates = lib.concatStringsSep "," (

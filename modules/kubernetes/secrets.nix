@@ -19,9 +19,9 @@ let
     mkOption {
       type = types.path;
       default = (generatedSecrets.${name} or { }).path or "/run/nixbench/secrets/${file}";
-      defaultText = lib.literalMD "`/run/nixbench/secrets/${file}`, or the path in the facts";
+      defaultText = lib.literalMD "`/run/nixbench/secrets/${file}`";
       example = "/run/keys/${file}";
-      description = "File on the node with ${description}.";
+      description = "File with ${description}.";
     };
 
   # The keys that nixbench uploads. An attribute name is the name of the secret in the facts.
@@ -105,7 +105,7 @@ in
       internal = true;
       readOnly = true;
       default = "/run/nixbench/secrets/join.conf";
-      description = "File on the node with the kubeconfig, without a server, that nixbench writes before the node joins.";
+      description = "File with the kubeconfig, without a server, that nixbench writes before the node joins.";
     };
     encryptionKey =
       secret "kubernetes-encryption-key" "encryption-key"

@@ -87,14 +87,14 @@ in
     caCert = mkOption {
       type = types.path;
       default = (secrets.volcano-ca-crt or { }).path or "/var/lib/nixbench/secrets/volcano-ca.crt";
-      defaultText = lib.literalMD "`/var/lib/nixbench/secrets/volcano-ca.crt`, or the path in the facts";
+      defaultText = lib.literalMD "`/var/lib/nixbench/secrets/volcano-ca.crt`";
       example = "/run/keys/volcano-ca.crt";
       description = "File on control planes with the certificate of the authority that signs the certificate of the webhooks.";
     };
     caKey = mkOption {
       type = types.path;
       default = (secrets.volcano-ca-key or { }).path or "/var/lib/nixbench/secrets/volcano-ca.key";
-      defaultText = lib.literalMD "`/var/lib/nixbench/secrets/volcano-ca.key`, or the path in the facts";
+      defaultText = lib.literalMD "`/var/lib/nixbench/secrets/volcano-ca.key`";
       example = "/run/keys/volcano-ca.key";
       description = "File on control planes with the key of this authority.";
     };

@@ -18,9 +18,9 @@ in
     mungeKey = mkOption {
       type = types.path;
       default = fact.path or "/var/lib/nixbench/secrets/munge.key";
-      defaultText = lib.literalMD "`/var/lib/nixbench/secrets/munge.key`, or the path in the facts";
+      defaultText = lib.literalMD "`/var/lib/nixbench/secrets/munge.key`";
       example = "/var/lib/secrets/munge.key";
-      description = "File on the node with the key of MUNGE. It must belong to the user `munge`.";
+      description = "File with the key of MUNGE. It must belong to the user `munge`.";
     };
     generateSecrets = mkOption {
       type = types.bool;
