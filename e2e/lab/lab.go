@@ -1,3 +1,10 @@
+// Package lab starts machines for end-to-end tests: containers with a real systemd, sshd and Nix daemon, on a private libvirt
+// network, which end with the test. The README beside this file describes them, and the shell script "lab" that the package runs.
+//
+// Machines are only reachable from the lab's network namespace: start clients with [Lab.Command], which changes only the network
+// namespace. A test of a program that creates machines itself starts with [Hypervisor], and an [Image] for each kind of machine.
+//
+// Tests that call [Start] are skipped unless NIXBENCH_E2E=1. With it they fail on a host that lacks something.
 package lab
 
 import (

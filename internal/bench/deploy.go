@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -127,18 +128,14 @@ func run(ctx context.Context, args []string) (results map[string]map[string][]fi
 
 // selectScenarios returns the scenarios with these names, in the order of the table.
 func selectScenarios(names string) (out []scenario, err error) {
-	wanted := map[string]bool{}
-	for name := range strings.FieldsFuncSeq(names, func(r rune) bool { return r == ',' }) {
-		wanted[name] = true
-	}
+	wanted := strings.Split(names, ",")
 	for _, s := range scenarios {
-		if wanted[s.name] || names == "" {
+		if names == "" || slices.Contains(wanted, s.name) {
 			out = append(out, s)
 		}
-		delete(wanted, s.name)
 	}
-	for name := range wanted {
-		return nil, fmt.Errorf("there is no scenario %q", name)
+	if names != "" && len(out) != len(wanted) {
+		return nil, fmt.Errorf("not all of %q are scenarios", wanted)
 	}
 	return out, nil
 }
