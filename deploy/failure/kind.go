@@ -1,7 +1,5 @@
 package failure
 
-import "fmt"
-
 // Kind is the kind of an error. If an error wraps or joins other errors, its kind is the smallest of the kinds of these
 // errors, see [KindOf]. The constants are in the order of the steps of a run, the smallest first.
 type Kind int
@@ -29,25 +27,10 @@ const (
 	Internal                // every other error
 )
 
-// Classified is an error with a kind.
 type Classified interface {
 	error
 	Kind() Kind
 }
-
-// NewUsage returns an error of the kind Usage. The format is that of [fmt.Errorf].
-func NewUsage(format string, args ...any) error { return WithKind(Usage, fmt.Errorf(format, args...)) }
-
-// WithKind returns err with a kind and the same message.
-func WithKind(kind Kind, err error) error { return &classified{err, kind} }
-
-type classified struct {
-	error
-	kind Kind
-}
-
-func (e *classified) Kind() Kind    { return e.kind }
-func (e *classified) Unwrap() error { return e.error }
 
 // KindOf returns the smallest kind of err and its causes; Internal if none of them has a kind. A cause of the kind
 // Unreachable does not count if an error of the kind Cluster or Lost wraps it.

@@ -23,15 +23,10 @@ type About struct {
 	Err        error  // the cause; may be nil
 }
 
-func (e *About) Error() string { return e.Node + ": " + e.Text }
-
-// OnNode implements [OnNode].
+func (e *About) Error() string               { return Message(e) }
 func (e *About) OnNode() (node, text string) { return e.Node, e.Text }
-
-// Hint returns what the user can do.
-func (e *About) Hint() string { return e.Advice }
-
-func (e *About) Unwrap() error { return e.Err }
+func (e *About) Hint() string                { return e.Advice }
+func (e *About) Unwrap() error               { return e.Err }
 
 // Message returns the message of an error about a node. The method Error of such an error calls it.
 func Message(e OnNode) string {
