@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -17,10 +16,6 @@ func removeAnswers(events []event.Event, last time.Time) ([]event.Event, time.Ti
 			answers = append(answers, e)
 		}
 	}
-	if len(answers) == 0 {
-		return events, last
-	}
-	slices.SortStableFunc(answers, func(a, b event.Event) int { return cmp.Compare(a.Since.UnixNano(), b.Since.UnixNano()) })
 	shift := func(t time.Time) time.Time {
 		var waited time.Duration
 		for _, a := range answers {
@@ -30,9 +25,9 @@ func removeAnswers(events []event.Event, last time.Time) ([]event.Event, time.Ti
 		}
 		return t.Add(-waited)
 	}
-	shifted := slices.Clone(events)
-	for i := range shifted {
-		shifted[i].Time = shift(shifted[i].Time)
+	events = slices.Clone(events)
+	for i := range events {
+		events[i].Time = shift(events[i].Time)
 	}
-	return shifted, shift(last)
+	return events, shift(last)
 }

@@ -22,24 +22,13 @@ type Report struct {
 	Nodes    []Node      `json:"nodes"`             // the nodes with their phases, ordered by the start of the first phase
 	Critical []Span      `json:"critical"`          // the critical path, ordered by start; a span may be cut to the part for which the next span waited
 	Other    Seconds     `json:"other"`             // nixbench's own time: Total minus the spans of Critical
-	Overlap  *Overlap    `json:"overlap,omitempty"` // nil unless machines were booted and systems were evaluated
 	Damaged  int         `json:"damaged,omitempty"` // number of damaged lines in the run's events
 }
 
-// Overlap contains the times of booting and of evaluation, which run at the same time. It does not count
-// time in which neither booting nor evaluation was running.
-type Overlap struct {
-	Boot     Seconds `json:"boot"`     // time in which images were copied or any machine booted
-	Evaluate Seconds `json:"evaluate"` // time in which systems were evaluated or built
-	Wall     Seconds `json:"wall"`     // time in which machines booted, or systems were evaluated, or both
-}
-
-// Node contains the phases of one node.
 type Node struct {
 	Node  string  `json:"node"`
 	Spans []Span  `json:"spans"`
 	Busy  Seconds `json:"busy"` // time in which the node was in a phase
-	Idle  Seconds `json:"idle"` // time between the node's phases in which it was in no phase
 }
 
 // Span is the time of one phase of a node. If Node is empty, it is a phase of the whole run.
@@ -65,7 +54,6 @@ func (s Span) end() Seconds { return s.Start + s.Took }
 // Seconds is a duration that is encoded in JSON as a number of seconds.
 type Seconds time.Duration
 
-// MarshalJSON implements [json.Marshaler].
 func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
 
 func (s Seconds) String() string {
@@ -80,7 +68,6 @@ func (s Seconds) String() string {
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// ExplainRun computes the report of a recorded run.
 func ExplainRun(run *runs.Run) (Report, error) {
 	events, damaged, err := run.Events()
 	if err != nil {
@@ -120,10 +107,8 @@ func makeReport(events []event.Event, first, last time.Time) Report {
 		r.Nodes[i].Spans = append(r.Nodes[i].Spans, s)
 	}
 	for i := range r.Nodes {
-		n := &r.Nodes[i]
-		n.Busy, n.Idle = busyAndIdle(n.Spans)
+		r.Nodes[i].Busy = busyTime(r.Nodes[i].Spans)
 	}
-	r.Overlap = computeOverlap(r)
 	r.Critical = findCriticalPath(leafSpans(r), total)
 	r.Other = total
 	for _, s := range r.Critical {
@@ -135,16 +120,12 @@ func makeReport(events []event.Event, first, last time.Time) Report {
 // pairSpans pairs the start event of each phase with its end event, and returns the spans ordered by start.
 // It ignores an end event without a start event: the recorded line of the start event may be damaged.
 func pairSpans(events []event.Event, first time.Time, total Seconds) []Span {
-	type key struct {
-		phase event.Phase
-		node  string
-	}
 	// The clock may be changed during a run, so all times are limited to the time of the run.
 	since := func(t time.Time) Seconds { return min(max(0, Seconds(t.Sub(first))), total) }
 	var out []Span
-	open := map[key]int{}
+	open := map[[2]string]int{} // by phase and node: the index in out
 	for _, e := range events {
-		k := key{e.Phase, e.Node}
+		k := [2]string{string(e.Phase), e.Node}
 		i, begun := open[k]
 		switch e.Kind {
 		case event.PhaseStart, event.NodeStart:
@@ -180,58 +161,16 @@ func (s *Span) addStep(name string, end Seconds) {
 	s.Steps = append(s.Steps, Step{Name: name, Took: max(0, end-begin)})
 }
 
-// busyAndIdle returns the time in which at least one span was running, and the time of the gaps between
-// the spans. There must be at least one span, and the spans must be ordered by start.
-func busyAndIdle(spans []Span) (busy, idle Seconds) {
-	until := spans[0].Start
+// busyTime returns the time in which at least one span was running. The spans must be ordered by start.
+func busyTime(spans []Span) (busy Seconds) {
+	var until Seconds
 	for _, s := range spans {
-		if s.Start > until {
-			idle += s.Start - until
-			until = s.Start
-		}
-		if s.end() > until {
-			busy += s.end() - until
+		if from := max(s.Start, until); s.end() > from {
+			busy += s.end() - from
 			until = s.end()
 		}
 	}
-	return busy, idle
-}
-
-// computeOverlap returns the times of booting and of evaluation, or nil if the run has no boot or no evaluation.
-func computeOverlap(r Report) *Overlap {
-	var boot, evaluate []Span
-	for _, n := range r.Nodes {
-		for _, s := range n.Spans {
-			if s.Phase == event.Boot {
-				boot = append(boot, s)
-			}
-		}
-	}
-	for _, s := range r.Phases {
-		if s.Phase == event.Evaluate || s.Phase == event.Build {
-			evaluate = append(evaluate, s)
-		}
-	}
-	if len(boot) == 0 || len(evaluate) == 0 {
-		return nil
-	}
-	for _, s := range r.Phases {
-		if s.Phase == event.Image {
-			boot = append(boot, s)
-		}
-	}
-	return &Overlap{Boot: union(boot), Evaluate: union(evaluate), Wall: union(slices.Concat(boot, evaluate))}
-}
-
-// union returns the time in which at least one of the spans was running.
-func union(spans []Span) Seconds {
-	if len(spans) == 0 {
-		return 0
-	}
-	spans = slices.Clone(spans)
-	slices.SortStableFunc(spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
-	took, _ := busyAndIdle(spans)
-	return took
+	return busy
 }
 
 // nodePhases maps a phase of the whole run to the phases of single nodes that are parts of it.

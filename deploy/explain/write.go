@@ -140,7 +140,4 @@ func (r Report) writePath(w io.Writer) {
 		line(fmt.Sprintf("%d shorter steps", shorter), sum)
 	}
 	line("nixbench itself", r.Other)
-	if o := r.Overlap; o != nil {
-		fmt.Fprintf(w, "images and boot %s, evaluation and build %s: together %s\n", o.Boot, o.Evaluate, o.Wall)
-	}
 }
