@@ -55,7 +55,6 @@ const (
 	BootedNodes                     // nodes whose machines nixbench boots
 )
 
-// locate returns the source of the hive.
 func (r Request) locate() (nixeval.Source, error) {
 	switch {
 	case r.File != "" && r.Flake != "":

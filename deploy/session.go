@@ -80,10 +80,20 @@ func Open(ctx context.Context, r Request) (*Session, error) {
 		Keep:    func(built map[string]nixeval.Closure) error { return keepRoots(ctx, s.Eval, s.Dir, built) },
 		APIPort: defaultAPIPort(s.Hive), AccessFiles: accessFiles(),
 	}
-	recorded := &recordedMachines{s, sync.OnceValues(s.Dir.Load)}
+	loaded := sync.OnceValues(s.Dir.Load)
+	machineOf := func(node string) (state.Machine, *state.Cluster, error) {
+		if run := s.run.Load(); run != nil {
+			return run.Store.MachineOf(node)
+		}
+		recorded, err := loaded()
+		if err != nil {
+			return state.Machine{}, nil, err
+		}
+		return recorded.MachineOf(node)
+	}
 	s.Fleet = fleet.New(s.Hive, fleet.Options{
 		Options: remote.Options{AcceptNewHostKeys: r.AcceptNewHostKeys, Prompt: r.Prompt, Send: s.Send, Down: func(ctx context.Context, node string) string {
-			m, cluster, err := recorded.MachineOf(node)
+			m, cluster, err := machineOf(node)
 			if err != nil {
 				return ""
 			}
@@ -91,13 +101,12 @@ func Open(ctx context.Context, r Request) (*Session, error) {
 		}},
 		Programs:  r.SSHPrograms,
 		SSHConfig: os.Getenv("SSH_CONFIG_FILE"), // Colmena uses the same variable
-		ClientKey: s.Dir.ClientKey(), Recorded: recorded,
+		ClientKey: s.Dir.ClientKey(), MachineOf: machineOf,
 	})
 	leaveOutAway(ctx, s)
 	return s, nil
 }
 
-// Close closes the connections and releases the lock.
 func (s *Session) Close() {
 	s.Fleet.Close()
 	if s.Lock != nil {
@@ -146,7 +155,6 @@ func (s *Session) Send(e event.Event) {
 	}
 }
 
-// State returns the recorded state of the cluster.
 func (s *Session) State() (*state.State, error) {
 	if run := s.run.Load(); run != nil {
 		return run.Store.State(), nil
@@ -154,24 +162,6 @@ func (s *Session) State() (*state.State, error) {
 	return s.Dir.Load()
 }
 
-// recordedMachines implements [fleet.RecordedMachines]. Without a recorded run, it reads the state file only once.
-type recordedMachines struct {
-	session *Session
-	load    func() (*state.State, error)
-}
-
-func (r *recordedMachines) MachineOf(node string) (state.Machine, *state.Cluster, error) {
-	if run := r.session.run.Load(); run != nil {
-		return run.Store.MachineOf(node)
-	}
-	recorded, err := r.load()
-	if err != nil {
-		return state.Machine{}, nil, err
-	}
-	return recorded.MachineOf(node)
-}
-
-// Engines returns the engines of the hive. Each can run commands on its members.
 func (s *Session) Engines() ([]engine.Engine, error) { return newEngines(s.Dir).Of(s.Hive, s.Fleet) }
 
 // withRecord calls f and writes a record of the run, also if f fails. It writes no record if the user has answered a question of f
@@ -237,7 +227,6 @@ func keepRoots(ctx context.Context, e *nixeval.Evaluator, dir state.Dir, built m
 	return nil
 }
 
-// revision returns the git revision of the hive, or an empty string.
 func (s *Session) revision(ctx context.Context) string {
 	if p := s.request.Plan; p.NeedsNoHive() {
 		return p.Revision

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -26,7 +27,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// ApplyOptions are the options of [Session.Apply].
 type ApplyOptions struct {
 	stages.Options
 	NoSubstitute bool // copy all store paths from this computer, also those that nodes could fetch
@@ -35,13 +35,11 @@ type ApplyOptions struct {
 	Ask func(changes []changes.Change, plan func() (*stages.Plan, error)) error
 }
 
-// Applied is the result of [Session.Apply].
 type Applied struct {
 	Results []state.NodeResult // nil: Apply did not begin
 	Changes []packages.Group   // what changes in the systems of nodes, unless the user has seen the plan
 }
 
-// Apply deploys the selected nodes.
 func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 	var out Applied
 	err := s.withRecord(ctx, func(d *stages.Deployer) (err error) {
@@ -164,7 +162,6 @@ func (s *Session) Plan(ctx context.Context, o stages.Options, file string, argum
 	return made, s.writePlan(saved, file)
 }
 
-// writePlan writes a plan file.
 func (s *Session) writePlan(saved stages.SavedPlan, file string) error {
 	saved.Arguments.On = append([]string{}, s.request.On...)
 	key, err := keys.MakePlanKey(s.Dir)
@@ -219,8 +216,8 @@ func preview(ctx context.Context, s *Session, o stages.Options) (stages.Plan, er
 	return copied.Preview(ctx, s.Hive, s.Nodes, o)
 }
 
-// verifyPlan makes a new plan with the arguments of a plan file. It returns an [stages.OutdatedPlanError] if the new plan differs
-// from the plan in the file.
+// verifyPlan makes a new plan with the arguments of a plan file. It returns an error of the kind Outdated if the new plan differs from
+// the plan in the file.
 func verifyPlan(ctx context.Context, s *Session, o ApplyOptions) (*stages.Plan, error) {
 	saved := s.request.Plan
 	saved.Nodes = slices.DeleteFunc(saved.Nodes, func(p stages.Preview) bool { return slices.Contains(o.Away, p.Node) })
@@ -233,7 +230,8 @@ func verifyPlan(ctx context.Context, s *Session, o ApplyOptions) (*stages.Plan, 
 		now.Deployments = saved.Deployments
 	}
 	if changes := saved.CompareWith(now); len(changes) > 0 {
-		return nil, &stages.OutdatedPlanError{File: saved.File, Made: saved.Made, Changes: changes}
+		return nil, failure.WithHint(failure.WithKind(failure.Outdated, fmt.Errorf("plan %s of %s is outdated, and nothing was changed:\n%s",
+			saved.File, saved.Made.UTC().Format("2006-01-02 15:04:05 UTC"), strings.Join(changes, "\n"))), "make a new plan: nixbench plan --out "+saved.File)
 	}
 	if !made.Changes() && (stages.Plan{Nodes: saved.Nodes}).Changes() {
 		event.Sink(s.Send).Note("the plan %s was applied already; there is nothing to change", saved.File)

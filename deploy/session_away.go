@@ -37,7 +37,6 @@ func leaveOutAway(ctx context.Context, s *Session) {
 	s.Nodes = slices.DeleteFunc(slices.Clone(s.Nodes), func(n nixeval.Node) bool { return slices.Contains(s.awayNames(), n.Name) })
 }
 
-// awayNames returns the names of the nodes that are away.
 func (s *Session) awayNames() (names []string) {
 	for _, r := range s.Away {
 		names = append(names, r.Node)

@@ -47,7 +47,6 @@ func (s *Session) PlanRollback(ctx context.Context, to string) ([]stages.Step, e
 	})
 }
 
-// Execute carries out the steps of a rollback or a reboot.
 func (s *Session) Execute(ctx context.Context, steps []stages.Step, o stages.Options) (results []state.NodeResult, err error) {
 	err = s.withRecord(ctx, func(d *stages.Deployer) error {
 		results, err = d.ExecuteSteps(ctx, steps, o)

@@ -77,7 +77,6 @@ func RunOnNodes(ctx context.Context, s *Session, f func(context.Context, *remote
 	})
 }
 
-// StatusOptions are the options of [Session.Status].
 type StatusOptions struct {
 	Drift   bool // also evaluate the systems, and compare the nodes with them
 	Figures bool // also read the use of processors, memory and disk

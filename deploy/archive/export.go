@@ -22,7 +22,6 @@ const (
 	ageIntro      = "age-encryption.org/v1\n" // the first line of a file that age has encrypted
 )
 
-// Header describes an export.
 type Header struct {
 	Version  int       `json:"version"`
 	Cluster  string    `json:"cluster"`
@@ -31,7 +30,6 @@ type Header struct {
 	States   []string  `json:"states"` // digests of earlier states; the last element is the digest of this state
 }
 
-// content is the content of an export.
 type content struct {
 	Header
 	Files files `json:"contents"`

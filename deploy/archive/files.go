@@ -26,7 +26,6 @@ var notExported = []string{"lock", digestsFile, "secrets/plan_key", "runs", "gcr
 // files, and secrets. The keys are their paths, with slashes.
 type files map[string][]byte
 
-// readFiles reads the files of the state in a folder.
 func readFiles(d state.Dir) (files, error) {
 	out := files{}
 	for _, folder := range []string{"", "secrets"} {
@@ -81,7 +80,6 @@ const digestsFile = "exports.json"
 
 const maxDigests = 1000
 
-// readDigests reads the digests of earlier states.
 func readDigests(d state.Dir) (digests []string, err error) {
 	file := filepath.Join(string(d), digestsFile)
 	data, err := durable.Read(file, durable.ConfigSize)

@@ -80,7 +80,6 @@ func replaceFiles(dir state.Dir, old files, c *content) error {
 	return write(stateFile, c.Files[stateFile])
 }
 
-// stateFile is the name of the file with the state in an export.
 const stateFile = "state.json"
 
 // decode reads the content of an export, which is input and may be malicious, and checks it.

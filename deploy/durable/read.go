@@ -1,7 +1,9 @@
 package durable
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -76,8 +78,24 @@ func CheckRegular(info fs.FileInfo) error {
 	return fmt.Errorf("it is a %s, not a regular file", cmp.Or(types[info.Mode().Type()], "device"))
 }
 
-// Exists reports whether a file of this name exists.
 func Exists(file string) bool {
 	_, err := os.Stat(file)
 	return err == nil
+}
+
+// DecodeJSON decodes the content of a JSON file whose format has this version, and returns the version that it has; 0: none. Other
+// versions are an error. Unknown fields are an error, because they would be lost when the file is written again.
+func DecodeJSON(data []byte, version int, into any) (found int, err error) {
+	var head struct{ Version int }
+	switch err := json.Unmarshal(data, &head); {
+	case err != nil:
+		return 0, err
+	case head.Version < 1:
+		return 0, errors.New("it has no version")
+	case head.Version != version:
+		return head.Version, fmt.Errorf("it has version %d, and this nixbench reads version %d", head.Version, version)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	return version, d.Decode(into)
 }

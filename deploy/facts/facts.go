@@ -1,12 +1,8 @@
 package facts
 
 import (
-	"bytes"
 	_ "embed"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"regexp"
 
@@ -21,7 +17,6 @@ const Version = 1
 //go:embed schema.json
 var Schema string
 
-// Runtime is the content of runtime.json.
 type Runtime struct {
 	Version int    `json:"version"`
 	Cluster string `json:"cluster"`
@@ -38,7 +33,6 @@ type Runtime struct {
 	Secrets map[string]Secret `json:"secrets,omitempty"`
 }
 
-// Network is a range of addresses.
 type Network struct {
 	Name string       `json:"name"`
 	CIDR netip.Prefix `json:"cidr"`
@@ -91,21 +85,9 @@ func Load(file string) (*Runtime, error) {
 
 // Parse decodes facts and checks that they are complete and consistent.
 func Parse(data []byte) (*Runtime, error) {
-	var version struct{ Version int }
-	if err := json.Unmarshal(data, &version); err != nil {
-		return nil, err
-	}
-	if version.Version != Version {
-		return nil, fmt.Errorf("version %d of the facts; this nixbench reads version %d", version.Version, Version)
-	}
 	var r Runtime
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&r); err != nil {
+	if _, err := durable.DecodeJSON(data, Version, &r); err != nil {
 		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("there is data after the facts")
 	}
 	return &r, r.checkConsistency()
 }

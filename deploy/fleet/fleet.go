@@ -30,19 +30,13 @@ type Fleet struct {
 	hosts map[string]*remote.Host
 }
 
-// RecordedMachines are the machines that nixbench has booted, as the state records them. A node's machine is looked up only when
-// the connection to the node is made, so that the connection uses the machine's current address and host key.
-type RecordedMachines interface {
-	// MachineOf returns the recorded machine of a node, or the zero value if none is recorded, and the recorded cluster.
-	MachineOf(node string) (state.Machine, *state.Cluster, error)
-}
-
-// Options are the options of a [Fleet].
 type Options struct {
 	remote.Options
-	Programs  bool                                                              // deployment.sshOptions may run programs on this computer, such as ProxyCommand
-	SSHConfig string                                                            // the file that is read in place of ~/.ssh/config; sshOptions of a node may name another one
-	Recorded  RecordedMachines                                                  // nil: there are no recorded machines
+	Programs  bool   // deployment.sshOptions may run programs on this computer, such as ProxyCommand
+	SSHConfig string // the file that is read in place of ~/.ssh/config; sshOptions of a node may name another one
+	// MachineOf returns the recorded machine of a node, or the zero value if none is recorded, and the recorded cluster. It is called only
+	// when the connection to the node is made, so that the connection uses the machine's current address and host key. Nil: there are none.
+	MachineOf func(node string) (state.Machine, *state.Cluster, error)
 	ClientKey string                                                            // path of the private key with which nixbench logs in to machines that it has booted
 	Resolve   func(context.Context, sshconfig.Target) (sshconfig.Config, error) // nil: sshconfig.Resolve
 }
@@ -54,6 +48,9 @@ func New(hive *nixeval.Hive, o Options) *Fleet {
 	}
 	if o.Resolve == nil {
 		o.Resolve = sshconfig.Resolve
+	}
+	if o.MachineOf == nil {
+		o.MachineOf = func(string) (state.Machine, *state.Cluster, error) { return state.Machine{}, nil, nil }
 	}
 	return &Fleet{hive: hive, options: o, resolving: make(chan struct{}, 2*runtime.NumCPU()), hosts: map[string]*remote.Host{}}
 }
@@ -106,10 +103,7 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	return f.hosts[n.Name], nil
 }
 
-// Hive returns the hive that contains the nodes of the fleet.
-func (f *Fleet) Hive() *nixeval.Hive { return f.hive }
-
-// EventSink returns the sink to which the fleet sends events about connections.
+func (f *Fleet) Hive() *nixeval.Hive   { return f.hive }
 func (f *Fleet) EventSink() event.Sink { return f.options.Send }
 
 // Drop closes the connection to a node. It is called after the node's machine was recreated or
@@ -174,7 +168,7 @@ func (f *Fleet) AnsweringTarget(ctx context.Context, n nixeval.Node) (sshconfig.
 // bootedTarget returns the target of a node whose machine nixbench has booted. A connection to this target accepts only the host
 // key that the state contains for the machine, and does not read the user's SSH configuration.
 func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (sshconfig.Target, error) {
-	m, cluster, err := f.machineOf(n.Name)
+	m, cluster, err := f.options.MachineOf(n.Name)
 	switch {
 	case err != nil:
 		return sshconfig.Target{}, failure.On(n.Name, err)
@@ -192,13 +186,6 @@ func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (sshconfig.Ta
 		SSHOptions: d.SSHOptions, Escalation: d.PrivilegeEscalationCommand,
 		IdentityFiles: []string{f.options.ClientKey}, HostKeys: []string{m.HostKey}, Jump: jumpHostOf(m, cluster),
 	}, nil
-}
-
-func (f *Fleet) machineOf(node string) (state.Machine, *state.Cluster, error) {
-	if f.options.Recorded == nil {
-		return state.Machine{}, nil, nil
-	}
-	return f.options.Recorded.MachineOf(node)
 }
 
 // jumpHostOf returns the hypervisor's host if the machine can be reached only through this host: nixbench reaches the host by SSH,
@@ -220,7 +207,6 @@ func jumpHostOf(m state.Machine, c *state.Cluster) string {
 	return u.Host
 }
 
-// Close ends all connections.
 func (f *Fleet) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

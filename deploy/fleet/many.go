@@ -68,7 +68,6 @@ func EachReady[T any](ctx context.Context, nodes []nixeval.Node, ready map[strin
 	return out
 }
 
-// Errors returns the errors of all nodes that failed.
 func Errors[T any](outcomes []Outcome[T]) []error {
 	var errs []error
 	for _, o := range outcomes {
@@ -79,7 +78,6 @@ func Errors[T any](outcomes []Outcome[T]) []error {
 	return errs
 }
 
-// Count returns a number with its noun: `1 node` or `3 nodes`.
 func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

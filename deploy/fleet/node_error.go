@@ -20,10 +20,8 @@ type NodeError struct {
 func (e *NodeError) Error() string { return failure.Message(e) }
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// OnNode implements [failure.OnNode].
 func (e *NodeError) OnNode() (node, text string) { return e.Node, failure.TextOn(e.Node, e.Err) }
 
-// Kind implements [failure.Classified].
 func (e *NodeError) Kind() failure.Kind {
 	switch e.Step {
 	case event.Connect:

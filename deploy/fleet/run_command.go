@@ -17,7 +17,11 @@ const maxAnswer = 32 << 20
 
 // Run runs a command as root on the named node of the fleet.
 func (f *Fleet) Run(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
-	conn, err := f.connect(ctx, node)
+	h, err := f.Host(ctx, f.nodeByName(node))
+	if err != nil {
+		return nil, err
+	}
+	conn, err := h.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -25,14 +29,6 @@ func (f *Fleet) Run(ctx context.Context, node string, stdin io.Reader, argv ...s
 	wait := f.options.Send.Wait(event.Event{Node: node, Text: "a command: " + programOf(argv), Until: until})
 	defer wait.End()
 	return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true, MaxOutput: maxAnswer})
-}
-
-func (f *Fleet) connect(ctx context.Context, node string) (*remote.Conn, error) {
-	h, err := f.Host(ctx, f.nodeByName(node))
-	if err != nil {
-		return nil, err
-	}
-	return h.Conn(ctx)
 }
 
 // programOf returns the name of the program in argv, for messages. For `env NAME=VALUE PROGRAM …` it returns PROGRAM and not env.
@@ -51,6 +47,6 @@ func (f *Fleet) nodeByName(name string) nixeval.Node {
 			return n
 		}
 	}
-	m, _, _ := f.machineOf(name) // the error is ignored here, because Target reports it later
+	m, _, _ := f.options.MachineOf(name) // the error is ignored here, because Target reports it later
 	return nixeval.Node{Name: name, Role: m.Role, Unit: m.Role}
 }

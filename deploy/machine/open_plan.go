@@ -58,7 +58,7 @@ func (m *Manager) decideChanges(ctx context.Context, plan *OpenPlan, all []chang
 		Closed: map[string]bool{}, Recreate: recreate,
 	}
 	for node, s := range o.Recorded {
-		if recorded.Removing(node) {
+		if recorded.HasIntent(node, state.RemoveMachine) {
 			s.Created = nil
 			o.Recorded[node] = s
 		}

@@ -33,7 +33,7 @@ func (m *Task) host() provider.Provider { return m.plan.hosts[m.Change.Hyperviso
 // still completes the creation of the machine.
 func (m *Task) Execute(ctx, waitCtx context.Context) error {
 	node := m.Change.Node
-	unready := m.Store.State().Unready(node)
+	unready := m.Store.State().HasIntent(node, state.MakeMachine)
 	if err := m.prerequisites.prepareFor(m.Change); err != nil {
 		return m.newCreationError(err)
 	}

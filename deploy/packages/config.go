@@ -19,7 +19,6 @@ type Files struct {
 	Removed []string `json:"removed"`
 }
 
-// Empty reports whether no file differs.
 func (f Files) Empty() bool { return len(f.Added)+len(f.Changed)+len(f.Removed) == 0 }
 
 // DiffConfig returns the systemd units and the other files of /etc that differ between two systems, which are in the local

@@ -17,7 +17,6 @@ type NodeDiff struct {
 	Diff *SystemDiff // nil: the systems are the same, or the difference is unknown
 }
 
-// Group is a difference and all nodes that have it.
 type Group struct {
 	Nodes []string    `json:"nodes"`
 	Diff  *SystemDiff `json:"diff"`

@@ -48,7 +48,6 @@ type Observation struct {
 	Machine changes.Action
 }
 
-// Keys is what a run does with the keys of a node.
 type Keys int
 
 const (
@@ -80,7 +79,6 @@ func (p Node) Removes() bool {
 	return p.Machine == changes.Remove || p.Machine == changes.Recreate
 }
 
-// CanDeploy reports whether the node can be deployed.
 func (p Node) CanDeploy() bool {
 	return p.Err == nil && p.Action != NotBuilt && p.Action != NotReachable
 }

@@ -23,7 +23,6 @@ type Cluster struct {
 	Desired map[string]engine.Member // the members according to the hive, by node
 }
 
-// Running reports whether the cluster has members.
 func (c Cluster) Running() bool { return len(c.Members) > 0 }
 
 // IsCurrent reports whether a node is a member whose machine was not recreated.

@@ -7,11 +7,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -39,15 +41,14 @@ func NewCluster(engines []engine.Engine, o Observer) Cluster {
 	}
 }
 
-// Observer observes the running cluster.
 type Observer struct {
 	Engines   Engines
 	Fleet     *fleet.Fleet
 	Hive      *nixeval.Hive
 	Store     *state.Store
-	Report    func(node string) Report
-	Recreated func(node string) bool // whether the machine of a member was recreated; nil: no machine was
-	MayStart  bool                   // whether systemd units of an engine that does not answer may be started, on nodes that have reported
+	Observed  func(node string) activate.Node // the node as this run has inspected it; empty if it was not inspected
+	Recreated func(node string) bool          // whether the machine of a member was recreated; nil: no machine was
+	MayStart  bool                            // whether systemd units of an engine that does not answer may be started, on nodes that have reported
 	Drain     engine.DrainOptions
 	Away      []string // nodes that may be away and are
 	Send      event.Sink
@@ -73,14 +74,14 @@ func (o Observer) Observe(ctx context.Context) (Cluster, error) {
 	if err := CheckMembersEvaluable(o.Hive, o.Store); err != nil && len(all) > 0 {
 		return cluster, err
 	}
-	runs := func(node string) string { return runningEngine(o.Report(node), recorded.Nodes[node]) }
+	runs := func(node string) string { return runningEngine(o.Observed(node), recorded.Nodes[node]) }
 	for _, t := range all {
 		cluster.engines = append(cluster.engines, t.engine)
 		runsOther := func(node string) bool { kind := runs(node); return kind != "" && kind != t.kind }
 		var deployed, start []string
 		for _, m := range t.members {
 			cluster.Desired[m.Node] = m
-			reported := o.Report(m.Node).Deployed
+			reported := node.HasDeployment(o.Observed(m.Node))
 			if recorded.Nodes[m.Node].LastConfirmed == nil && !reported || runsOther(m.Node) {
 				continue
 			}
@@ -119,7 +120,6 @@ func (o Observer) Observe(ctx context.Context) (Cluster, error) {
 	return cluster, err
 }
 
-// addUnreachable adds a member of an engine that does not answer.
 func (cluster Cluster) addUnreachable(e engine.Engine, m engine.Member) {
 	cluster.Members[m.Node] = plan.Member{Engine: e, Kind: m.Kind, Status: engine.Status{OneByOne: m.OneByOne}, Unreachable: true}
 }
@@ -170,7 +170,6 @@ func (cluster Cluster) withDrain(ctx context.Context, node string, drain bool, c
 	return errors.Join(err, cluster.waitAndUncordon(ctx, m.Engine, node))
 }
 
-// hasLeft reports whether a node now runs another engine than the one of this kind, for example after a rollback.
 func (cluster Cluster) hasLeft(node, kind string) bool {
 	now := cluster.observer.Store.Node(node).Engine
 	return now != "" && kind != "" && now != kind
@@ -179,7 +178,6 @@ func (cluster Cluster) hasLeft(node, kind string) bool {
 // uncordonTimeout is the maximum time to uncordon a member after a failure.
 const uncordonTimeout = 30 * time.Second
 
-// waitAndUncordon waits until a member is ready, and then uncordons the member.
 func (r reporter) waitAndUncordon(ctx context.Context, e engine.Engine, node string) error {
 	return r.runMemberStep(ctx, e, node, "is uncordoned once it is ready", func(ctx context.Context) error {
 		if err := e.WaitReady(ctx, node, r.sendProgress); err != nil {
@@ -224,7 +222,6 @@ func among[T any](nodes []string, m map[string]T) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { _, found := m[node]; return !found })
 }
 
-// notAmong returns those of the nodes that are not keys of a map.
 func notAmong[T any](nodes []string, m map[string]T) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { _, found := m[node]; return found })
 }

@@ -40,7 +40,6 @@ func (r reporter) drainMembers(ctx context.Context, e engine.Engine, nodes []str
 	return failedStep(failed, err)
 }
 
-// failedStep returns an error of a step with a cluster member, such as a drain.
 func failedStep(node string, err error) error {
 	return &fleet.NodeError{Node: node, Step: event.Drain, Err: err}
 }
@@ -98,7 +97,6 @@ func (r reporter) checkEngineDrains(ctx context.Context, e engine.Engine, nodes 
 	return checks
 }
 
-// newBlockedError returns an [engine.BlockedError] if something blocks a drain, otherwise nil.
 func newBlockedError(checks map[string]engine.DrainCheck) error {
 	blocked := &engine.BlockedError{Nodes: map[string][]engine.DrainItem{}}
 	for node, check := range checks {
@@ -112,7 +110,6 @@ func newBlockedError(checks map[string]engine.DrainCheck) error {
 	return blocked
 }
 
-// announceDeletions sends a note for each workload that the drains will delete.
 func (r reporter) announceDeletions(checks map[string]engine.DrainCheck) {
 	for _, node := range nixeval.SortedNames(checks) {
 		for _, item := range checks[node].Deleted {
@@ -147,7 +144,6 @@ func (cluster Cluster) RemoveMembers(ctx context.Context, nodes []string, withou
 	return nil
 }
 
-// removeFrom removes those of the nodes that are members of an engine.
 func (cluster Cluster) removeFrom(ctx context.Context, e engine.Engine, nodes []string, withoutDrain bool) error {
 	members, err := e.Members(ctx)
 	switch {

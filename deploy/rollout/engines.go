@@ -28,7 +28,6 @@ func (makers Engines) Of(hive *nixeval.Hive, f *fleet.Fleet, without ...string) 
 	return out, err
 }
 
-// engineWithMembers is an engine with its desired members.
 type engineWithMembers struct {
 	kind    string
 	engine  engine.Engine
@@ -91,7 +90,6 @@ func (e *UnevaluableMembersError) Error() string {
 }
 func (e *UnevaluableMembersError) Unwrap() error { return e.Err }
 
-// Hint returns a text for the user: how to fix the error.
 func (e *UnevaluableMembersError) Hint() string {
 	return "fix their configuration in the hive; nixbench eval shows the errors"
 }

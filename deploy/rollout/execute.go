@@ -18,7 +18,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Result is what a run did to one node.
 type Result struct {
 	Node nixeval.Node
 	state.NodeResult
@@ -63,7 +62,6 @@ type Change func(ctx context.Context, n plan.Node, afterLogin func(context.Conte
 // Slots limits on how many nodes a run works at the same time. Nil means that there is no limit.
 type Slots chan struct{}
 
-// NewSlots returns slots for a number of nodes; 0: no limit.
 func NewSlots(n int) Slots {
 	if n <= 0 {
 		return nil
@@ -71,7 +69,6 @@ func NewSlots(n int) Slots {
 	return make(Slots, n)
 }
 
-// Enter waits for a slot. The caller calls leave afterwards.
 func (s Slots) Enter() (leave func()) {
 	if s == nil {
 		return func() {}

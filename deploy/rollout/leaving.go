@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
@@ -15,17 +16,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Report is what a node has reported about itself in this run.
-type Report struct {
-	Deployed bool   // nixbench has deployed a system to it
-	Engine   string // kind of the engine of the node's running system; empty if the node does not report one
-}
-
 // runningEngine returns the kind of the engine that a node runs, or an empty string if it is unknown. What the node itself has
 // reported is newer than the state.
-func runningEngine(report Report, recorded state.Node) string {
-	if report.Engine != "" || recorded.LastConfirmed == nil {
-		return report.Engine
+func runningEngine(observed activate.Node, recorded state.Node) string {
+	if observed.Engine != "" || recorded.LastConfirmed == nil {
+		return observed.Engine
 	}
 	return recorded.Engine
 }
@@ -112,7 +107,6 @@ func recordedMembers(hive *nixeval.Hive, recorded *state.State, kind string, run
 	return out
 }
 
-// HasLeaving reports whether nodes run an engine that the hive does not name for them any more.
 func (cluster Cluster) HasLeaving() bool { return len(cluster.leaving) > 0 }
 
 // WithLeaving returns a copy of the cluster in which also the nodes that leave an engine are members. It is used for a change that
@@ -210,7 +204,6 @@ func (cluster Cluster) UncordonDrained(ctx context.Context) error {
 	return err
 }
 
-// uncordonLeft waits until a member is ready, uncordons it, and records in the state that it is no longer drained.
 func (cluster Cluster) uncordonLeft(ctx context.Context, kind string, e engine.Engine, node string) error {
 	err := cluster.waitAndUncordon(ctx, e, node)
 	if err == nil {

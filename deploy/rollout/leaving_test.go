@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -14,15 +15,15 @@ import (
 func TestRunningEngine(t *testing.T) {
 	confirmed := &state.Deployment{Path: "/nix/store/a"}
 	for name, c := range map[string]struct {
-		report   Report
+		report   activate.Node
 		recorded state.Node
 		want     string
 	}{
-		"both":                  {Report{Engine: "slurm"}, state.Node{Engine: "kubernetes", LastConfirmed: confirmed}, "slurm"},
-		"only the report":       {Report{Engine: "slurm"}, state.Node{}, "slurm"},
-		"only the state":        {Report{Deployed: true}, state.Node{Engine: "slurm", LastConfirmed: confirmed}, "slurm"},
-		"a recreated machine":   {Report{}, state.Node{Engine: "slurm"}, ""},
-		"an old state, no file": {Report{Deployed: true}, state.Node{LastConfirmed: confirmed}, ""},
+		"both":                  {activate.Node{Engine: "slurm"}, state.Node{Engine: "kubernetes", LastConfirmed: confirmed}, "slurm"},
+		"only the report":       {activate.Node{Engine: "slurm"}, state.Node{}, "slurm"},
+		"only the state":        {activate.Node{Deployed: []string{"/nix/store/a"}}, state.Node{Engine: "slurm", LastConfirmed: confirmed}, "slurm"},
+		"a recreated machine":   {activate.Node{}, state.Node{Engine: "slurm"}, ""},
+		"an old state, no file": {activate.Node{Deployed: []string{"/nix/store/a"}}, state.Node{LastConfirmed: confirmed}, ""},
 	} {
 		if got := runningEngine(c.report, c.recorded); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

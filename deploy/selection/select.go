@@ -67,7 +67,6 @@ func toPathGlob(glob string) string {
 	})
 }
 
-// All reports whether --on was not given, so that all nodes are selected.
 func (s Selector) All() bool { return len(s.want) == 0 && len(s.not) == 0 }
 
 // Select returns the selected nodes in the order of the hive. A term without a glob that matches no name, tag

@@ -10,7 +10,6 @@ import (
 // Share is a number of nodes or a percentage of all nodes: `3` or `25%`. The zero value means all nodes.
 type Share struct{ n, percent int }
 
-// One is the share that stands for a single node.
 var One = Share{n: 1}
 
 // All reports whether the share is the zero value, which means all nodes.

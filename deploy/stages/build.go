@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Closure is the result of the evaluation and the build of one node's system.
 type Closure struct {
 	Node  string `json:"node"`
 	Unit  string `json:"unit"`

@@ -26,7 +26,7 @@ func (r *run) askVersions(ctx context.Context, prepared *preparations) (map[stri
 // observeCluster observes the running cluster if this run may disturb it. Otherwise it returns a cluster that contains the engines
 // but no members.
 func (r *run) observeCluster(ctx context.Context, prepared *preparations) (rollout.Cluster, error) {
-	o := r.observer(r.hive, prepared.report, r.Drain)
+	o := r.observer(r.hive, prepared.observed, r.Drain)
 	o.Away = r.Away
 	if r.Engines == nil {
 		return rollout.NewCluster(nil, o), nil

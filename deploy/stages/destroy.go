@@ -10,7 +10,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Destroy removes the machines of a plan. The record of the run gets the result of each machine.
 func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machine.DestroyPlan, o Options) ([]state.NodeResult, error) {
 	if d.Store.State().Cluster == nil {
 		return []state.NodeResult{}, nil

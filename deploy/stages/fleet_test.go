@@ -16,7 +16,7 @@ func TestDropConnection(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	recorded := w.state()
-	f := fleet.New(w.hive, fleet.Options{Options: remote.Options{DialContext: w.dial}, Recorded: recorded, ClientKey: w.dir.ClientKey()})
+	f := fleet.New(w.hive, fleet.Options{Options: remote.Options{DialContext: w.dial}, MachineOf: recorded.MachineOf, ClientKey: w.dir.ClientKey()})
 	defer f.Close()
 	old, err := f.Host(t.Context(), w.hive.Nodes[0])
 	if err != nil {

@@ -56,7 +56,7 @@ func TestNextRunWaitsForMachine(t *testing.T) {
 	if boot := (*machine.BootError)(nil); !errors.As(err, &boot) || !boot.Started {
 		t.Fatalf("the first run: %v", err)
 	}
-	if s := w.state(); !s.Unready("w-1") {
+	if s := w.state(); !s.HasIntent("w-1", state.MakeMachine) {
 		t.Errorf("intents after the first run: %+v", s.Intents)
 	}
 	wantTexts(t, outcomes(w.must(w.apply())), "w-1 switched")

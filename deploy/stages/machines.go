@@ -117,10 +117,9 @@ func (r *run) selectMachines() []nixeval.Node {
 func (r *run) mustWaitForTurn(c changes.Change) bool {
 	recorded := r.Store.State()
 	return (c.Action == changes.Restart || c.Action == changes.Recreate) && r.Engines != nil &&
-		desiredMember(r.hive, c.Node) != nil && recorded.Nodes[c.Node].LastConfirmed != nil && !recorded.Unready(c.Node)
+		desiredMember(r.hive, c.Node) != nil && recorded.Nodes[c.Node].LastConfirmed != nil && !recorded.HasIntent(c.Node, state.MakeMachine)
 }
 
-// desiredMember returns the cluster member that the hive declares for a node, or nil.
 func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
 	for _, members := range engine.MembersByKind(hive) {
 		if i := slices.IndexFunc(members, func(m engine.Member) bool { return m.Node == node }); i >= 0 {
@@ -198,7 +197,6 @@ func (r *run) removeObsoleteMachines(ctx context.Context, cluster rollout.Cluste
 	return r.machines.RemoveObsolete(ctx, r.Record, obsolete)
 }
 
-// MachinePreview is what apply would do with a node's machine.
 type MachinePreview struct {
 	Action     changes.Action `json:"action"`
 	Hypervisor string         `json:"hypervisor"`

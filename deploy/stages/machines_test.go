@@ -379,7 +379,7 @@ func TestMachinesArePinned(t *testing.T) {
 	if err := reach(); err == nil || !strings.Contains(err.Error(), "its machine has not been booted yet") {
 		t.Errorf("not booted: %v", err)
 	}
-	o.Recorded = recorded
+	o.MachineOf = recorded.MachineOf
 	if err := reach(); err != nil {
 		t.Error(err)
 	}
@@ -389,7 +389,7 @@ func TestMachinesArePinned(t *testing.T) {
 	}
 	m := recorded.Machines["w-1"]
 	m.HostKey = other.Public
-	o.Recorded = &state.State{Machines: map[string]state.Machine{"w-1": m}}
+	o.MachineOf = (&state.State{Machines: map[string]state.Machine{"w-1": m}}).MachineOf
 	var changed *hostkeys.ChangedError
 	if err := reach(); !errors.As(err, &changed) {
 		t.Errorf("another key: %v", err)

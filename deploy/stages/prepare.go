@@ -22,7 +22,6 @@ type preparation struct {
 	copied    string        // the system that was copied
 }
 
-// preparations are the preparations of all nodes of a run.
 type preparations struct {
 	*run
 	byNode     map[string]*preparation
@@ -124,7 +123,6 @@ func (l *preparations) copySystem(ctx context.Context, n nixeval.Node, p *prepar
 	return c.Out
 }
 
-// stop cancels the copies, and waits until all goroutines have ended.
 func (l *preparations) stop() {
 	l.stopCopies()
 	l.running.Wait()
@@ -145,24 +143,24 @@ func (l *preparations) ready() map[string]<-chan struct{} {
 	return out
 }
 
-// report returns what a node has reported in its inspection. It is empty until the inspection has ended. Unlike the state, the
-// report also shows a deployment that was made from another computer.
-func (l *preparations) report(name string) rollout.Report {
+// observed returns the result of the inspection of a node. It is empty until the inspection has ended. Unlike the state, it also shows
+// a deployment that was made from another computer.
+func (l *preparations) observed(name string) activate.Node {
 	if p := l.byNode[name]; p != nil && isClosed(p.inspected) && p.err == nil {
-		return newReport(p.observed)
+		return p.observed
 	}
-	return rollout.Report{}
+	return activate.Node{}
 }
 
 // wasRecreated reports whether the machine of a node was recreated and the node has not been deployed since. It returns true only
 // if neither the state nor the node has a deployment, because the engine then removes the node's old member.
-func (l *preparations) wasRecreated(node string, recorded *state.State) bool {
-	p := l.byNode[node]
-	if _, ours := recorded.Machines[node]; !ours || recorded.Nodes[node].LastConfirmed != nil || p == nil {
+func (l *preparations) wasRecreated(name string, recorded *state.State) bool {
+	p := l.byNode[name]
+	if _, ours := recorded.Machines[name]; !ours || recorded.Nodes[name].LastConfirmed != nil || p == nil {
 		return false
 	}
 	<-p.inspected
-	return p.err == nil && !l.report(node).Deployed
+	return p.err == nil && !node.HasDeployment(p.observed)
 }
 
 // hasDeployedMember reports whether a node that was deployed before this run is a cluster member according to the hive or the
@@ -183,7 +181,7 @@ func (l *preparations) hasDeployedMember(ctx context.Context) bool {
 			case <-ctx.Done():
 			}
 		}
-		deployed = deployed || confirmed || l.report(n.Name).Deployed
+		deployed = deployed || confirmed || node.HasDeployment(l.observed(n.Name))
 	}
 	return deployed
 }

@@ -58,7 +58,6 @@ type Preview struct {
 	err  error // why the node cannot be deployed or compared, or nil
 }
 
-// CopyPreview is the number and size of the paths that the node lacks.
 type CopyPreview struct {
 	Paths int   `json:"paths"`
 	Bytes int64 `json:"bytes"` // size of the unpacked paths
@@ -81,7 +80,6 @@ type Plan struct {
 	facts    []byte                     // the facts with which the systems were evaluated; nil: none
 }
 
-// Closures returns the systems of the plan, by unit.
 func (p Plan) Closures() map[string]nixeval.Closure { return p.closures }
 
 // Preview returns what Apply would do with each node, with the goal switch. It builds the systems on this computer, and is the same
@@ -171,7 +169,6 @@ func addOrder(ctx context.Context, previews []Preview, p plan.Plan, cluster roll
 	return err
 }
 
-// isInWave reports whether apply would change the node in one of its waves.
 func (p Preview) isInWave() bool {
 	return slices.Contains([]string{plan.WouldKeys, plan.WouldDefault, plan.WouldSwitch, plan.WouldFirst, plan.NotRunning}, p.Action) || p.plan.Restarts()
 }
@@ -184,7 +181,6 @@ func (p Plan) Changes() bool {
 	})
 }
 
-// describePreview returns a text with the number of nodes that would be removed, and the number that would be changed.
 func describePreview(removed, changed, nodes int) string {
 	text := fmt.Sprintf("%d of %s would change", changed, fleet.Count(nodes, "node"))
 	if removed > 0 {
@@ -193,13 +189,11 @@ func describePreview(removed, changed, nodes int) string {
 	return text
 }
 
-// describer finds out the details of what apply would do with nodes.
 type describer struct {
 	*run
 	diffs *diffs
 }
 
-// node returns what apply would do with one node.
 func (r describer) node(ctx context.Context, n plan.Node) Preview {
 	p := Preview{
 		Node: n.Node.Name, Unit: n.Node.Unit, From: n.Observed.Current, To: n.Closure.Out, Drv: n.Closure.Drv,
@@ -273,7 +267,6 @@ func (r describer) addKeys(ctx context.Context, p *Preview, h secrets.Host, set 
 	return nil
 }
 
-// maxKernelParams is the maximum size of the file with the kernel parameters.
 const maxKernelParams = 64 << 10
 
 // kernelOf returns the kernel, the initrd, the modules and the kernel parameters of a system in the local

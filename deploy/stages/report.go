@@ -26,7 +26,6 @@ func (d *Deployer) report(r rollout.Result) {
 	})
 }
 
-// toNodeResult converts a result to the form in which the record of the run contains it.
 func toNodeResult(r rollout.Result) state.NodeResult {
 	if r.Err != nil {
 		r.Error = r.Err.Error()

@@ -124,7 +124,6 @@ func (s *Step) setRunTarget(r *runs.Run) {
 	}
 }
 
-// ChangesNode reports whether the step changes its node.
 func (s Step) ChangesNode() bool { return s.Err == nil && s.SkipReason == "" }
 
 func (s Step) String() string {
@@ -139,7 +138,6 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s → %s", formatGeneration(s.From), s.Path)
 }
 
-// formatGeneration formats the generation that a node runs.
 func formatGeneration(n activate.Node) string {
 	if g := node.GenerationOf(n, n.Current); g != 0 {
 		return fmt.Sprintf("generation %d", g)

@@ -1,7 +1,6 @@
 package stages
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -61,7 +60,6 @@ type PlanArguments struct {
 	SkipUnreachable bool `json:"skipUnreachable"`
 }
 
-// planVersion is the version of the format of plan files.
 const planVersion = 1
 
 // CheckPortable returns an error if a computer without the hive cannot deploy the nodes. options are the options of Nix that the user
@@ -141,7 +139,7 @@ func (s SavedPlan) Write(file string, key []byte) error {
 	return durable.Write(file, append(data, '\n'))
 }
 
-// authenticate returns the MAC of all other fields. The order of the fields in a file does not matter.
+// authenticate returns the MAC of all other fields of the decoded plan, which is also what apply uses.
 func (s SavedPlan) authenticate(key []byte) (string, error) {
 	s.MAC = ""
 	data, err := json.Marshal(s)
@@ -150,34 +148,23 @@ func (s SavedPlan) authenticate(key []byte) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// IsPlan reports whether a file is a plan file, also one of another version of nixbench.
+// IsPlan reports whether a file is a plan file of this version.
 func IsPlan(file string) bool {
 	data, err := durable.Read(file, durable.ConfigSize)
-	if err != nil {
-		return false
+	if err == nil {
+		_, err = ReadPlan(file, data)
 	}
-	var header struct {
-		Version     int
-		Made        time.Time
-		Hive        string
-		Deployments map[string]string
-	}
-	return json.Unmarshal(data, &header) == nil && header.Version > 0 && header.Hive != "" && header.Deployments != nil && !header.Made.IsZero()
+	return err == nil
 }
 
 // ReadPlan decodes the content of a plan file with this name. The caller checks who has made the plan.
-func ReadPlan(file string, data []byte) (SavedPlan, error) {
-	var s SavedPlan
-	var header struct{ Version int }
-	if err := json.Unmarshal(data, &header); err != nil || header.Version == 0 {
+func ReadPlan(file string, data []byte) (s SavedPlan, err error) {
+	switch found, err := durable.DecodeJSON(data, planVersion, &s); {
+	case found == 0:
 		return s, NewPlanError(file, "the file is not a plan")
-	}
-	if header.Version != planVersion {
-		return s, NewPlanError(file, "the plan has version %d, and this nixbench reads version %d", header.Version, planVersion)
-	}
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&s); err != nil {
+	case found != planVersion:
+		return s, NewPlanError(file, "the plan has version %d, and this nixbench reads version %d", found, planVersion)
+	case err != nil:
 		return s, NewPlanError(file, "the file is damaged: %w", err)
 	}
 	if s.Hive == "" || slices.ContainsFunc(s.Nodes, func(p Preview) bool { return p.Node == "" || p.Action == "" }) {
@@ -186,35 +173,15 @@ func ReadPlan(file string, data []byte) (SavedPlan, error) {
 	return s, nil
 }
 
-// NewPlanError returns an error about a plan file that cannot be used.
 func NewPlanError(file, format string, args ...any) error {
 	return failure.WithHint(failure.NewUsage("plan %s: "+format, append([]any{file}, args...)...), "nixbench plan --out FILE writes a plan")
 }
 
-// IsMadeWith reports whether the plan was authenticated with the key. What is authenticated is the decoded plan, which is also what
-// apply uses. An empty key has made no plan.
+// IsMadeWith reports whether the plan was authenticated with the key. An empty key has made no plan.
 func (s SavedPlan) IsMadeWith(key []byte) bool {
 	mac, err := s.authenticate(key)
 	return err == nil && len(key) > 0 && hmac.Equal([]byte(mac), []byte(s.MAC))
 }
-
-// OutdatedPlanError means that a saved plan is not applied, because something (such as the hive or a node) has changed since the
-// plan was made.
-type OutdatedPlanError struct {
-	File    string
-	Made    time.Time
-	Changes []string // what has changed
-}
-
-func (e *OutdatedPlanError) Error() string {
-	return fmt.Sprintf("plan %s of %s is outdated, and nothing was changed:\n%s", e.File, e.Made.UTC().Format("2006-01-02 15:04:05 UTC"), strings.Join(e.Changes, "\n"))
-}
-
-// Kind implements [failure.Classified].
-func (*OutdatedPlanError) Kind() failure.Kind { return failure.Outdated }
-
-// Hint names the command that makes a new plan.
-func (e *OutdatedPlanError) Hint() string { return "make a new plan: nixbench plan --out " + e.File }
 
 // CompareWith returns why a saved plan is outdated: a new plan (now) makes changes that the saved plan does not make, or has other nodes.
 // A part of the saved plan may have been executed, so that an interrupted apply can be repeated.
@@ -223,33 +190,37 @@ func (s SavedPlan) CompareWith(now SavedPlan) []string {
 		return []string{fmt.Sprintf("the plan is for the cluster %s, and the hive is that of %s", s.Cluster, now.Cluster)}
 	}
 	var out []string
-	saved := map[string]Preview{}
-	for _, p := range s.Nodes {
-		saved[p.Node] = p
+	indexOf := func(name string, nodes []Preview) int {
+		return slices.IndexFunc(nodes, func(p Preview) bool { return p.Node == name })
 	}
 	for _, p := range now.Nodes {
-		was, isPlanned := saved[p.Node]
-		delete(saved, p.Node)
-		switch {
-		case !isPlanned && p.Action == plan.WouldRemove:
-			out = append(out, p.Node+": its machine would be removed now")
-			continue
-		case !isPlanned:
-			out = append(out, p.Node+": the plan does not contain the node")
-			continue
+		var changes []string
+		switch i := indexOf(p.Node, s.Nodes); {
+		case i < 0 && p.Action == plan.WouldRemove:
+			changes = []string{"its machine would be removed now"}
+		case i < 0:
+			changes = []string{"the plan does not contain the node"}
+		default:
+			changes = s.Nodes[i].comparePreview(p)
+			if s.Deployments[p.Node] != now.Deployments[p.Node] {
+				changes = append(changes, "its options in the hive have changed: deployment, its role, or cluster")
+			}
 		}
-		changes := was.comparePreview(p)
-		if s.Deployments[p.Node] != now.Deployments[p.Node] {
-			changes = append(changes, "its options in the hive have changed: deployment, its role, or cluster")
-		}
-		for _, c := range changes {
-			out = append(out, p.Node+": "+c)
-		}
+		out = append(out, prefixed(p.Node+": ", changes)...)
 	}
 	for _, p := range s.Nodes {
-		if _, missing := saved[p.Node]; missing && p.Action != plan.WouldRemove {
+		if indexOf(p.Node, now.Nodes) < 0 && p.Action != plan.WouldRemove {
 			out = append(out, p.Node+": the hive, or the selection of the plan, does not contain the node any more")
 		}
+	}
+	return out
+}
+
+// prefixed returns the texts, each with the prefix.
+func prefixed(prefix string, texts []string) []string {
+	out := slices.Clone(texts)
+	for i := range out {
+		out[i] = prefix + out[i]
 	}
 	return out
 }
@@ -273,7 +244,7 @@ func (p Preview) comparePreview(now Preview) []string {
 	}
 	planned := p.otherEffects()
 	if p.Keys != nil { // an interrupted apply may have uploaded a key
-		planned = append(planned, keyEffects("owner or mode of key ", p.Keys.Upload)...)
+		planned = append(planned, prefixed("owner or mode of key ", p.Keys.Upload)...)
 	}
 	for _, effect := range now.otherEffects() {
 		if p.From != "" && !slices.Contains(planned, effect) { // the effects are unknown if From is empty
@@ -287,20 +258,12 @@ func (p Preview) comparePreview(now Preview) []string {
 func (p Preview) otherEffects() []string {
 	var out []string
 	if k := p.Keys; k != nil {
-		out = slices.Concat(keyEffects("key ", k.Upload), keyEffects("owner or mode of key ", k.Adjust), keyEffects("key ", k.Remove))
+		out = slices.Concat(prefixed("key ", k.Upload), prefixed("owner or mode of key ", k.Adjust), prefixed("key ", k.Remove))
 	}
 	if v := p.Version; v != nil {
 		out = append(out, "version "+v.From+" to "+v.To)
 	}
 	return append(out, p.Adjust...)
-}
-
-func keyEffects(what string, keys []string) []string {
-	var out []string
-	for _, name := range keys {
-		out = append(out, what+name)
-	}
-	return out
 }
 
 func (p Preview) machineAction() changes.Action {
@@ -313,15 +276,14 @@ func (p Preview) machineAction() changes.Action {
 // continuesMachine reports whether an interrupted apply of the saved plan can be the reason why the action on a machine has
 // changed. was is the action in the saved plan, and is is the action that the machine needs now.
 func continuesMachine(was, is changes.Action) bool {
-	switch was {
-	case is:
+	creates := was == changes.Create || was == changes.Recreate
+	switch is {
+	case was:
 		return true
-	case changes.Keep, changes.Remove:
-		return false
-	case changes.Create, changes.Recreate:
-		return slices.Contains([]changes.Action{changes.Keep, changes.Finish, changes.Start, changes.Resume, changes.Create}, is)
+	case changes.Keep, changes.Start, changes.Resume:
+		return was != changes.Keep && was != changes.Remove
 	}
-	return slices.Contains([]changes.Action{changes.Keep, changes.Start, changes.Resume}, is)
+	return creates && (is == changes.Finish || is == changes.Create)
 }
 
 // sourceHashRE matches the store path of a flake's source. The hash in this path changes with each commit of the flake.
@@ -340,13 +302,8 @@ func HashDeployment(hive *nixeval.Hive, n nixeval.Node) string {
 	image := role.Image
 	role.Count, role.Image = 0, nil // leave out the count of the role, because another number of nodes does not change this node
 	deployment := u.Deployment
-	deployment.Modules = nil           // the system shows their changes
-	data, err := json.Marshal(struct { // a Secret is encoded as (secret)
-		Node       nixeval.Node
-		Deployment nixeval.Deployment
-		Role       nixeval.Role
-		Cluster    *nixeval.Cluster
-	}{n, deployment, role, hive.Cluster})
+	deployment.Modules = nil                                            // the system shows their changes
+	data, err := json.Marshal([]any{n, deployment, role, hive.Cluster}) // a Secret is encoded as (secret)
 	if err != nil {
 		return err.Error()
 	}

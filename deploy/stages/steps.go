@@ -96,7 +96,7 @@ func (d *Deployer) update(ctx context.Context, steps []Step, o Options, change f
 		byNode[s.Node.Name] = s
 		nodes, all = append(nodes, s.Node), append(all, plan.ActivateEarlier(s.Node, o.Options))
 	}
-	cluster, err := d.observer(d.Fleet.Hive(), func(name string) rollout.Report { return newReport(byNode[name].From) }, o.Drain).Observe(ctx)
+	cluster, err := d.observer(d.Fleet.Hive(), func(name string) activate.Node { return byNode[name].From }, o.Drain).Observe(ctx)
 	if err != nil {
 		var results []rollout.Result
 		for _, n := range nodes {
@@ -115,11 +115,6 @@ func (d *Deployer) update(ctx context.Context, steps []Step, o Options, change f
 
 // observer returns an observer of the running cluster. If an engine does not answer, the observer starts systemd units of the
 // engine that are down.
-func (d *Deployer) observer(hive *nixeval.Hive, report func(node string) rollout.Report, o engine.DrainOptions) rollout.Observer {
-	return rollout.Observer{Engines: d.Engines, Fleet: d.Fleet, Hive: hive, Store: d.Store, Report: report, MayStart: true, Drain: o, Send: d.Send}
-}
-
-// newReport returns what an inspected node has reported.
-func newReport(observed activate.Node) rollout.Report {
-	return rollout.Report{Deployed: node.HasDeployment(observed), Engine: observed.Engine}
+func (d *Deployer) observer(hive *nixeval.Hive, observed func(node string) activate.Node, o engine.DrainOptions) rollout.Observer {
+	return rollout.Observer{Engines: d.Engines, Fleet: d.Fleet, Hive: hive, Store: d.Store, Observed: observed, MayStart: true, Drain: o, Send: d.Send}
 }

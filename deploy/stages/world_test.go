@@ -353,7 +353,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 		}
 	})
 	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: "/hive.nix", Dir: "/"}, ChunkSize: w.chunk, Workers: w.chunk * 4, Run: w.nix, Send: send})
-	fleet := fleet.New(hive, fleet.Options{Options: remote.Options{DialContext: w.dial}, Resolve: resolveBriefly, Recorded: store, ClientKey: dir.ClientKey()})
+	fleet := fleet.New(hive, fleet.Options{Options: remote.Options{DialContext: w.dial}, Resolve: resolveBriefly, MachineOf: store.MachineOf, ClientKey: dir.ClientKey()})
 	defer fleet.Close()
 	err = f(&Deployer{
 		Changer: node.Changer{

@@ -42,7 +42,6 @@ func readLastBackup(d Dir) (*State, string) {
 	return nil, ""
 }
 
-// hasMachines reports whether machines of the cluster may exist: the state contains a cluster or machines.
 func hasMachines(s *State) bool { return s != nil && (s.Cluster != nil || len(s.Machines) > 0) }
 
 // OthersWithMachines returns the names of other clusters of the hive that may have machines: those that it had before a new name.

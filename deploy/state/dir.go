@@ -39,28 +39,18 @@ func Locate(src nixeval.Source, cluster string) (Dir, error) {
 	return Dir(filepath.Join(base, "nixbench", where, cluster)), nil
 }
 
-// Root returns the path of the garbage collector root that protects the current closure of an evaluation unit (a node or a role).
-func (d Dir) Root(unit string) string { return filepath.Join(string(d), "gcroots", unit) }
+// The paths of files and folders. Root is for the closure of an evaluation unit (a node or a role), AccessFile for the credentials of an
+// engine's administrator, and ForwardFolder for those that exist while nixbench forwards the API of a cluster to this computer.
 
-// Facts returns the path of runtime.json, which contains the facts of the last apply.
-func (d Dir) Facts() string { return filepath.Join(string(d), "runtime.json") }
-
-// ClientKey returns the path of the private key with which nixbench logs in to the cluster's machines.
-func (d Dir) ClientKey() string { return filepath.Join(string(d), "secrets", "id_ed25519") }
-
-// KnownHosts returns the path of the known_hosts file for OpenSSH's client.
-func (d Dir) KnownHosts() string { return filepath.Join(string(d), "known_hosts") }
-
-// Vault returns the folder of the secrets that nixbench generates for deployment.keys.
-func (d Dir) Vault() string { return filepath.Join(string(d), "secrets", "generated") }
-
-// AccessFile returns the path of a file with the credentials of the cluster's administrator. The engine of the cluster
-// determines its name.
+func (d Dir) stateFile() string             { return filepath.Join(string(d), "state.json") }
+func (d Dir) lockFile() string              { return filepath.Join(string(d), "lock") }
+func (d Dir) Root(unit string) string       { return filepath.Join(string(d), "gcroots", unit) }
+func (d Dir) Facts() string                 { return filepath.Join(string(d), "runtime.json") }
+func (d Dir) ClientKey() string             { return filepath.Join(string(d), "secrets", "id_ed25519") }
+func (d Dir) KnownHosts() string            { return filepath.Join(string(d), "known_hosts") }
+func (d Dir) Vault() string                 { return filepath.Join(string(d), "secrets", "generated") }
 func (d Dir) AccessFile(name string) string { return filepath.Join(string(d), name) }
-
-// ForwardFolder returns the folder for temporary access files. Such a file exists while nixbench forwards the API of a
-// cluster to this computer.
-func (d Dir) ForwardFolder() string { return filepath.Join(string(d), "secrets", "forward") }
+func (d Dir) ForwardFolder() string         { return filepath.Join(string(d), "secrets", "forward") }
 
 // Create creates the folder with access for its owner only, and a .gitignore that makes git ignore
 // it. An existing folder is verified first, see [Dir.Verify].
@@ -91,7 +81,6 @@ func (d Dir) Error(err error) error {
 	return &FolderError{d, err}
 }
 
-// Write writes a file of the state folder atomically. It creates the folder of the file if it does not exist.
 func (d Dir) Write(file string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return d.Error(err)
@@ -99,7 +88,6 @@ func (d Dir) Write(file string, data []byte) error {
 	return d.Error(durable.Write(file, data))
 }
 
-// Remove deletes a file of the state folder if it exists.
 func (d Dir) Remove(file string) error {
 	if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
 		return d.Error(err)

@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// LockedError means that another process holds the cluster's lock.
 type LockedError struct {
 	Dir    Dir
 	Holder Holder // the process that holds the lock; empty if the lock file does not contain it
@@ -24,27 +23,21 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("the cluster is locked by nixbench %s: the lock is held by %s since %s", e.Holder.Command, e.Holder.Process(), e.Holder.Started.UTC().Format("2006-01-02 15:04:05 UTC"))
 }
 
-// Kind implements [failure.Classified].
-func (e *LockedError) Kind() failure.Kind { return failure.Locked }
+func (*LockedError) Kind() failure.Kind { return failure.Locked }
 
-// Hint returns what the user can do.
-func (e *LockedError) Hint() string {
+func (*LockedError) Hint() string {
 	return "wait until it is done; the lock ends with its process, so there is nothing to remove"
 }
 
-// FolderError means that the state folder cannot be read or written.
 type FolderError struct {
 	Dir Dir
 	Err error
 }
 
-func (e *FolderError) Error() string { return fmt.Sprintf("state folder %s: %v", e.Dir, e.Err) }
-func (e *FolderError) Unwrap() error { return e.Err }
+func (e *FolderError) Error() string    { return fmt.Sprintf("state folder %s: %v", e.Dir, e.Err) }
+func (e *FolderError) Unwrap() error    { return e.Err }
+func (*FolderError) Kind() failure.Kind { return failure.StateFolder }
 
-// Kind implements [failure.Classified].
-func (e *FolderError) Kind() failure.Kind { return failure.StateFolder }
-
-// Hint returns what the user can do.
 func (e *FolderError) Hint() string {
 	switch {
 	case errors.Is(e.Err, errNoLocks):
@@ -74,18 +67,14 @@ type FileError struct {
 }
 
 func (e *FileError) Error() string {
-	if e.Foreign > 0 {
+	switch {
+	case e.Foreign > 0:
 		return fmt.Sprintf("%s has version %d, which this nixbench cannot read", e.File, e.Foreign)
-	}
-	if errors.Is(e.Err, ErrMissing) {
+	case errors.Is(e.Err, ErrMissing):
 		return fmt.Sprintf("%s %v", e.File, e.Err)
 	}
 	return fmt.Sprintf("%s is damaged: %v", e.File, e.Err)
 }
 
 func (e *FileError) Unwrap() error { return e.Err }
-
-// Hint returns what the user can do.
-func (e *FileError) Hint() string {
-	return cmp.Or(e.Fix, "restore it from a backup, or move it away")
-}
+func (e *FileError) Hint() string  { return cmp.Or(e.Fix, "restore it from a backup, or move it away") }

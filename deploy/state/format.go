@@ -1,16 +1,12 @@
 package state
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"os"
-	"path/filepath"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// version is the format version of state.json.
 const version = 3
 
 // Load reads the state. If state.json does not exist and no machine was booted, the state is empty.
@@ -42,28 +38,15 @@ func Decode(file string, data []byte) (*State, error) {
 	return s.Clone(), nil
 }
 
-func (d Dir) stateFile() string { return filepath.Join(string(d), "state.json") }
-
 // DecodeFile decodes data, the content of a JSON file, and returns an error if its format version is not version.
 // Unknown fields are an error, because they would be lost when the file is written again.
 func DecodeFile(file string, data []byte, version int, into any) error {
-	var head struct {
-		Version int `json:"version"`
-	}
-	err := json.Unmarshal(data, &head)
+	found, err := durable.DecodeJSON(data, version, into)
 	switch {
-	case err != nil:
-	case head.Version < 1:
-		err = errors.New("it has no version")
-	case head.Version != version:
-		return &FileError{File: file, Foreign: head.Version, Fix: "use the nixbench that wrote it"}
-	default:
-		d := json.NewDecoder(bytes.NewReader(data))
-		d.DisallowUnknownFields()
-		err = d.Decode(into)
+	case err == nil:
+		return nil
+	case found > 0 && found != version:
+		return &FileError{File: file, Foreign: found, Fix: "use the nixbench that wrote it"}
 	}
-	if err != nil {
-		return &FileError{File: file, Err: err}
-	}
-	return nil
+	return &FileError{File: file, Err: err}
 }

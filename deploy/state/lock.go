@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/user"
-	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -29,26 +27,16 @@ type Holder struct {
 
 // Self returns a Holder that describes this process. command is the subcommand of nixbench that the process runs.
 func Self(command string) Holder {
-	h := Holder{Command: command, PID: os.Getpid(), User: userName(os.Getuid()), Started: time.Now().UTC()}
+	h := Holder{Command: command, PID: os.Getpid(), User: fmt.Sprintf("uid %d", os.Getuid()), Started: time.Now().UTC()}
 	h.Host, _ = os.Hostname()
-	return h
-}
-
-// userName returns the name of a user, or "uid N" if the user has no name.
-func userName(uid int) string {
-	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil && u.Username != "" {
-		return u.Username
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		h.User = u.Username
 	}
-	return fmt.Sprintf("uid %d", uid)
+	return h
 }
 
 // Process names the process: root@vm (pid 17814).
 func (h Holder) Process() string { return fmt.Sprintf("%s@%s (pid %d)", h.User, h.Host, h.PID) }
-
-// Is reports whether the holders h and o are the same process.
-func (h Holder) Is(o Holder) bool {
-	return h.PID == o.PID && h.Host == o.Host && h.Started.Equal(o.Started)
-}
 
 // Lock is the cluster's lock; only its holder may change the cluster. The kernel releases the lock when the process of
 // the holder ends or is killed, so a lock is never stale. After the holder was killed, the lock file still contains its
@@ -61,10 +49,7 @@ type Lock struct {
 	file *os.File // the open lock file; nil after Unlock
 }
 
-// Dir returns the state folder.
-func (l *Lock) Dir() Dir { return l.dir }
-
-// Holder returns the process that holds the lock.
+func (l *Lock) Dir() Dir       { return l.dir }
 func (l *Lock) Holder() Holder { return l.holder }
 
 // If another process holds the lock, nixbench tries again every retryEvery. After retryFor, it reports the holder. It
@@ -105,8 +90,6 @@ func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
 		}
 	}
 }
-
-func (d Dir) lockFile() string { return filepath.Join(string(d), "lock") }
 
 // openLock opens and locks the lock file without waiting. how is unix.LOCK_EX or unix.LOCK_SH. It fails with EWOULDBLOCK if another
 // process holds the lock. nixbench never deletes the lock file. Otherwise one process could hold a lock on the deleted file, and another
@@ -185,7 +168,6 @@ func (l *Lock) Unlock() error {
 
 var errUnlocked = errors.New("written without its lock")
 
-// CheckHeld returns an error if the lock has been released by Unlock.
 func (l *Lock) CheckHeld() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

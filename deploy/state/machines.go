@@ -30,34 +30,24 @@ type Machine struct {
 	Created    *time.Time      `json:"created,omitempty"` // nil until the machine has been created
 }
 
-// NewCluster returns an empty cluster with a random id.
 func NewCluster() *Cluster {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
 	return &Cluster{ID: hex.EncodeToString(id[:]), Hypervisors: map[string]provider.Hypervisor{}}
 }
 
-// Steps of intents that create, start or remove a machine.
 const (
 	MakeMachine   = "machine"        // the step that creates or starts a machine; finished when the machine is ready
 	RemoveMachine = "remove-machine" // the step that removes a machine; finished when the machine and its disks are removed
 )
 
-// Unready reports whether a run began to create or start the node's machine, but the machine was not
-// observed to be ready.
-func (s *State) Unready(node string) bool {
-	return s.hasIntent(node, MakeMachine)
-}
-
-// Removing reports whether a run began to remove the node's machine, and no run has completed the removal or deployed the node since.
-func (s *State) Removing(node string) bool { return s.hasIntent(node, RemoveMachine) }
-
-func (s *State) hasIntent(node, step string) bool {
+// HasIntent reports whether a run began this step of a node or its machine, and no run has finished it.
+func (s *State) HasIntent(node, step string) bool {
 	return slices.ContainsFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == step })
 }
 
-// RecordPlannedMachine records the hypervisor and the image of the node's machine before the machine is created. If the node had an
-// earlier machine, Making deletes the record of the deployments to that machine.
+// RecordPlannedMachine records the hypervisor and the image of the node's machine before the machine is created. It deletes the record
+// of deployments to an earlier machine.
 func (s *State) RecordPlannedMachine(node, hypervisor string, image provider.Image) {
 	m := s.Machines[node]
 	m.Hypervisor, m.Image, m.Created = hypervisor, &image, nil

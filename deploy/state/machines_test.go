@@ -40,14 +40,14 @@ func TestMachinesAreRecorded(t *testing.T) {
 	if diff := cmp.Diff(s, again.Clone(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 		t.Error(diff)
 	}
-	if !again.Unready("w-1") || len(s.Cluster.ID) != 16 {
+	if !again.HasIntent("w-1", MakeMachine) || len(s.Cluster.ID) != 16 {
 		t.Errorf("%+v", again)
 	}
 	again.DropIntents("w-1", MakeMachine)
 	copied := again.Clone()
 	copied.Cluster.Hypervisors["b"] = provider.Hypervisor{}
 	copied.Removed("w-1")
-	if again.Unready("w-1") || len(again.Machines) != 1 || len(again.Cluster.Hypervisors) != 1 || len(copied.Machines) != 0 {
+	if again.HasIntent("w-1", MakeMachine) || len(again.Machines) != 1 || len(again.Cluster.Hypervisors) != 1 || len(copied.Machines) != 0 {
 		t.Errorf("%+v\n%+v", again, copied)
 	}
 }

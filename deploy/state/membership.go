@@ -21,7 +21,6 @@ type Membership struct {
 	Drained bool `json:"drained,omitempty"`
 }
 
-// NewMembership returns the membership of a node of the hive, or nil if the node has no engine.
 func NewMembership(hiveRole string, e *nixeval.Engine) *Membership {
 	if e == nil {
 		return nil
@@ -29,7 +28,6 @@ func NewMembership(hiveRole string, e *nixeval.Engine) *Membership {
 	return &Membership{Role: e.Role, HiveRole: hiveRole, OneByOne: e.OneByOne, Order: e.Order, Settings: e.Settings}
 }
 
-// Engine returns the membership in the form of deployment.engine.
 func (m Membership) Engine(kind string) nixeval.Engine {
 	return nixeval.Engine{Kind: kind, Role: m.Role, OneByOne: m.OneByOne, Order: m.Order, Settings: m.Settings}
 }
@@ -55,7 +53,6 @@ func (n Node) HasMembership(kind string, m *Membership) bool {
 	return m == nil || ok && recorded.equal(*m)
 }
 
-// RecordMembership records the membership of a node in the engine of a system that is deployed to the node.
 func (s *State) RecordMembership(node, kind string, m Membership) {
 	m.Drained = s.Nodes[node].Memberships[kind].Drained
 	s.setMembership(node, kind, m)
@@ -72,7 +69,6 @@ func (s *State) setMembership(node, kind string, m Membership) {
 	s.Nodes[node] = n
 }
 
-// RecordEngine records the kind of the engine in the system that a node runs. kind is empty if the system has no engine.
 func (s *State) RecordEngine(node, kind string) {
 	n := s.Nodes[node]
 	n.Engine = kind

@@ -20,7 +20,6 @@ type State struct {
 	Machines map[string]Machine `json:"machines,omitempty"`
 }
 
-// Node is the record of one node.
 type Node struct {
 	LastConfirmed *Deployment `json:"good,omitempty"`    // the last deployment that was confirmed
 	Before        *Deployment `json:"before,omitempty"`  // the system that the node ran before the run Before.Run changed the node
@@ -51,7 +50,6 @@ type Intent struct {
 	Since time.Time `json:"since"`
 }
 
-// RebootNode is the step of an intent to reboot a node.
 const RebootNode = "reboot"
 
 // maxPaths is the maximum length of Node.Paths. Older systems can be found in the profile of the node.
@@ -91,7 +89,6 @@ func (s *State) Finish(run, node, step string) {
 	})
 }
 
-// OpenIntents returns the intents for node that other runs than run have left, the oldest first.
 func (s *State) OpenIntents(run, node string) []Intent {
 	var left []Intent
 	for _, i := range s.Intents {
@@ -102,7 +99,6 @@ func (s *State) OpenIntents(run, node string) []Intent {
 	return left
 }
 
-// Rebooting returns the latest intent to reboot node, or nil if there is none.
 func (s *State) Rebooting(node string) *Intent {
 	var last *Intent
 	for _, i := range s.Intents {
@@ -150,7 +146,6 @@ func (s *State) Confirm(node string, d Deployment) {
 	s.Nodes[node] = n
 }
 
-// Runs returns the runs that the state refers to.
 func (s *State) Runs() map[string]bool {
 	in := map[string]bool{}
 	for _, n := range s.Nodes {
@@ -165,3 +160,25 @@ func (s *State) Runs() map[string]bool {
 	}
 	return in
 }
+
+type NodeResult struct {
+	Node    string  `json:"node"`
+	Unit    string  `json:"unit"`
+	Path    string  `json:"path,omitempty"`
+	Before  int     `json:"before,omitempty"` // the generation of the node's system profile before the run
+	After   int     `json:"after,omitempty"`  // the generation of the node's system profile after the run
+	Outcome Outcome `json:"outcome"`
+	Error   string  `json:"error,omitempty"`
+}
+
+// Outcome says how a run ended for a node, such as failed.
+type Outcome string
+
+const (
+	Unchanged  Outcome = "unchanged"
+	Switched   Outcome = "switched"
+	RolledBack Outcome = "rolled-back"
+	Failed     Outcome = "failed"
+	Skipped    Outcome = "skipped"
+	Away       Outcome = "away" // the node may be away, and was not reachable when the run began
+)

@@ -15,8 +15,7 @@ import (
 // When Update returns, its changes are on disk. Updates that are called during a write are combined
 // into the next write, so that the updates of a thousand nodes need only a few writes.
 type Store struct {
-	lock *Lock
-	put  func(*State) error // writes state.json; replaced in tests
+	put func(*State) error // writes state.json; replaced in tests
 
 	mu      sync.Mutex
 	cur     *State // the state with all accepted updates
@@ -42,7 +41,7 @@ func (l *Lock) Store() (*Store, error) {
 		return nil, err
 	}
 	removeTemporaryFiles(l.dir)
-	return &Store{lock: l, put: l.writeState, cur: s, written: s}, nil
+	return &Store{put: l.writeState, cur: s, written: s}, nil
 }
 
 // ReadOnly returns a Store whose state cannot be changed. It is for functions that have a Store as an argument and only read the state.
@@ -61,7 +60,6 @@ func removeTemporaryFiles(d Dir) {
 	}
 }
 
-// State returns a copy of the current state.
 func (s *Store) State() *State {
 	s.mu.Lock()
 	defer s.mu.Unlock()

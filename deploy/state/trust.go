@@ -14,21 +14,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// TrustError means that another user may have written files of the state folder.
 type TrustError struct {
 	Path string
 	Err  error
 	fix  string
 }
 
-func (e *TrustError) Error() string { return fmt.Sprintf("%s is not used: %v", e.Path, e.Err) }
-func (e *TrustError) Unwrap() error { return e.Err }
-
-// Kind implements [failure.Classified].
-func (e *TrustError) Kind() failure.Kind { return failure.Usage }
-
-// Hint returns what the user can do to make the state folder safe.
-func (e *TrustError) Hint() string { return e.fix }
+func (e *TrustError) Error() string    { return fmt.Sprintf("%s is not used: %v", e.Path, e.Err) }
+func (e *TrustError) Unwrap() error    { return e.Err }
+func (*TrustError) Kind() failure.Kind { return failure.Usage }
+func (e *TrustError) Hint() string     { return e.fix }
 
 // Verify checks that no other user can have written to the state folder, because its contents decide which machines are removed and
 // which host keys are accepted. It returns a [*TrustError] if the folder, or the folder with the state folders of all clusters, does not
@@ -45,8 +40,8 @@ func (d Dir) Verify() error {
 	if err == nil {
 		err = verifyFolder(string(d), owners)
 	}
-	if err == nil {
-		err = tighten(string(d))
+	if info, statErr := os.Stat(string(d)); err == nil && statErr == nil && info.Mode().Perm()&0o077 != 0 {
+		err = os.Chmod(string(d), info.Mode().Perm()&^0o077)
 	}
 	switch trust := (*TrustError)(nil); {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
@@ -78,15 +73,6 @@ func verifyFolder(path string, owners []int) error {
 		}
 	}
 	return nil
-}
-
-// tighten removes the permissions of other users from a folder.
-func tighten(path string) error {
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm()&0o077 == 0 {
-		return err
-	}
-	return os.Chmod(path, info.Mode().Perm()&^0o077)
 }
 
 func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }

@@ -20,7 +20,6 @@ import (
 // hostKeys returns the folder of the private host keys of machines. The names of the files are the names of the nodes.
 func hostKeys(d state.Dir) string { return filepath.Join(string(d), "secrets", "hosts") }
 
-// Key is an SSH key pair.
 type Key struct {
 	Private []byte // in OpenSSH's PEM format
 	Public  string // in the format of known_hosts and authorized_keys files
@@ -44,7 +43,6 @@ func MakeHostKey(d state.Dir, node string) (Key, error) {
 	return makeKey(d, filepath.Join(hostKeys(d), node), node)
 }
 
-// RemoveHostKey deletes the host key of a machine that has been removed.
 func RemoveHostKey(d state.Dir, node string) error { return d.Remove(filepath.Join(hostKeys(d), node)) }
 
 // RemoveAll deletes all SSH keys. It is called when all machines have been removed.
@@ -87,7 +85,6 @@ func makeKey(d state.Dir, file, comment string) (Key, error) {
 	return readKey(file, data)
 }
 
-// planKeySize is the number of bytes of a plan key.
 const planKeySize = 32
 
 // planKeyFile returns the path of the key that authenticates plan files. Each computer has its own key.

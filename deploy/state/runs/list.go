@@ -17,7 +17,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Summary describes a run in the list of runs.
 type Summary struct {
 	ID      string                `json:"id"`
 	Command string                `json:"command"`
@@ -42,7 +41,6 @@ func (s Summary) Took() (time.Duration, bool) {
 // runRE matches the names of run folders. Folders with other names are neither listed nor pruned.
 var runRE = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z(-[a-z0-9-]+)?$`)
 
-// runIDs returns the identifiers of all runs.
 func runIDs(d state.Dir) ([]string, error) {
 	entries, err := os.ReadDir(runsDir(d))
 	if errors.Is(err, os.ErrNotExist) {
@@ -104,7 +102,7 @@ func readRun(d state.Dir, id string, holder *state.Holder) *Run {
 		return &Run{ID: id, dir: d, err: fmt.Errorf("run %s: %w", id, err)}
 	}
 	slices.SortFunc(r.Nodes, func(a, b state.NodeResult) int { return nixeval.CompareNatural(a.Node, b.Node) })
-	r.dir, r.running = d, r.Ended == nil && holder != nil && holder.Is(r.Holder)
+	r.dir, r.running = d, r.Ended == nil && holder != nil && *holder == r.Holder
 	return r
 }
 
@@ -118,7 +116,6 @@ func List(d state.Dir) ([]Summary, error) {
 	return list, err
 }
 
-// Summary returns the run's summary for the list of runs.
 func (r *Run) Summary() Summary {
 	s := Summary{ID: r.ID, Command: r.Command, Status: r.Status(), Started: r.Started, Ended: r.Ended, Exit: r.Exit, Answers: r.Answers, Error: r.Error}
 	if r.err != nil {

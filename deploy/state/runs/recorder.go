@@ -22,17 +22,17 @@ import (
 type Recorder struct {
 	lock   *state.Lock
 	folder string
-	most   int            // maximum size of the log lines and messages of a node, in bytes; further ones are not recorded
-	stop   chan struct{}  // closed to end writeUntilStopped
-	writer sync.WaitGroup // waits until writeUntilStopped has ended
-	failed error          // why events could not be written, and are lost
+	most   int           // maximum size of the log lines and messages of a node, in bytes; further ones are not recorded
+	stop   chan struct{} // closed to end writeUntilStopped
+	failed error         // why events could not be written, and are lost
 
 	mu      sync.Mutex
 	run     Run
 	changed bool           // the field run has changed since run.json was written
 	events  []byte         // events that are not yet written to events.jsonl
 	chatter map[string]int // by node: size of its log lines and messages so far, in bytes
-	closed  bool           // End or Discard was called
+
+	stopWriter func() // ends writeUntilStopped
 }
 
 const flushEvery = 500 * time.Millisecond
@@ -61,7 +61,12 @@ func Record(l *state.Lock, run Run) (*Recorder, error) {
 		return nil, err
 	}
 	r.folder = runDir(d, run.ID)
-	r.writer.Go(r.writeUntilStopped)
+	var writer sync.WaitGroup
+	writer.Go(r.writeUntilStopped)
+	r.stopWriter = sync.OnceFunc(func() {
+		close(r.stop)
+		writer.Wait()
+	})
 	return r, nil
 }
 
@@ -78,10 +83,8 @@ func chooseID(d state.Dir, command string, t time.Time) string {
 	return id
 }
 
-// ID returns the run's identifier.
 func (r *Recorder) ID() string { return r.run.ID }
 
-// RecordEvent records an event. The method can be used as an [event.Sink].
 func (r *Recorder) RecordEvent(e event.Event) {
 	line, _ := json.Marshal(e) // never fails
 	r.mu.Lock()
@@ -98,7 +101,6 @@ func (r *Recorder) RecordEvent(e event.Event) {
 	r.events = append(append(r.events, line...), '\n')
 }
 
-// Results returns the node results recorded so far.
 func (r *Recorder) Results() []state.NodeResult {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,15 +119,11 @@ func (r *Recorder) RecordResult(n state.NodeResult) {
 	r.changed = true
 }
 
-// WritePlan writes the run's plan.
 func (r *Recorder) WritePlan(plan any) error { return r.writeFile("plan.json", plan) }
-
-// WriteChanges writes the differences between the old and the new systems of the run's nodes.
 func (r *Recorder) WriteChanges(changes []packages.Group) error {
 	return r.writeFile("changes.json", changes)
 }
 
-// writeFile writes a file of the record.
 func (r *Recorder) writeFile(name string, value any) error {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
@@ -134,7 +132,6 @@ func (r *Recorder) writeFile(name string, value any) error {
 	return r.lock.Dir().Write(filepath.Join(r.folder, name), append(data, '\n'))
 }
 
-// writeUntilStopped writes pending data every flushEvery until r.stop is closed.
 func (r *Recorder) writeUntilStopped() {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
@@ -176,33 +173,16 @@ func appendTo(file string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// close ends the goroutine writeUntilStopped. It returns false if the recorder was already closed.
-func (r *Recorder) close() bool {
-	r.mu.Lock()
-	wasClosed := r.closed
-	r.closed = true
-	r.mu.Unlock()
-	if !wasClosed {
-		close(r.stop)
-		r.writer.Wait()
-	}
-	return !wasClosed
-}
-
 // Discard ends the record and removes its folder. It is used if the run has done nothing.
 func (r *Recorder) Discard() error {
-	if !r.close() {
-		return nil
-	}
+	r.stopWriter()
 	return r.lock.Dir().Error(os.RemoveAll(r.folder))
 }
 
 // End completes the record with the run's exit code and, if the run failed, the cause. It returns an
 // error if the record is incomplete.
 func (r *Recorder) End(exit int, cause error) error {
-	if !r.close() {
-		return nil
-	}
+	r.stopWriter()
 	now := time.Now().UTC()
 	r.mu.Lock()
 	r.run.Ended, r.run.Exit, r.changed = &now, &exit, true

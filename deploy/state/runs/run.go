@@ -14,7 +14,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// version is the format version of run.json.
 const version = 2
 
 // Run is the record of one apply, or of another command that changes nodes.
@@ -40,7 +39,6 @@ type Run struct {
 	err     error // why the record cannot be read; the other fields but ID and dir are then empty
 }
 
-// Status is the status of a run.
 type Status string
 
 const (
@@ -76,7 +74,6 @@ func runDir(d state.Dir, id string) string { return filepath.Join(runsDir(d), id
 // Cluster returns the name of the cluster, which is also the name of its state folder.
 func (r *Run) Cluster() string { return filepath.Base(string(r.dir)) }
 
-// Folder returns the folder of the run's files.
 func (r *Run) Folder() string { return runDir(r.dir, r.ID) }
 
 // Events reads the run's events. It skips damaged lines and returns their number, see [ReadEvents].

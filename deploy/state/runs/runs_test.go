@@ -371,9 +371,6 @@ func TestDiscard(t *testing.T) {
 	if err := r.Discard(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.End(0, nil); err != nil {
-		t.Error(err)
-	}
 	if runs, err := List(d); len(runs) != 0 || err != nil {
 		t.Error(runs, err)
 	}
