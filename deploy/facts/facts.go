@@ -2,9 +2,9 @@ package facts
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 )
@@ -68,8 +68,6 @@ type Secret struct {
 	PublicKeyHash string `json:"publicKeyHash,omitempty"`
 }
 
-var sha256RE = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
 // Load reads a runtime.json. Unknown fields are an error.
 func Load(file string) (*Runtime, error) {
 	data, err := durable.Read(file, durable.ConfigSize)
@@ -83,42 +81,19 @@ func Load(file string) (*Runtime, error) {
 	return r, nil
 }
 
-// Parse decodes facts and checks that they are complete and consistent.
+// Parse decodes facts, and checks that the cluster has a name and each node an address. The JSON schema describes the rest.
 func Parse(data []byte) (*Runtime, error) {
 	var r Runtime
 	if _, err := durable.DecodeJSON(data, Version, &r); err != nil {
 		return nil, err
 	}
-	return &r, r.checkConsistency()
-}
-
-// checkConsistency returns an error if a value that other code relies on is missing or invalid, such as the address of a node.
-func (r *Runtime) checkConsistency() error {
 	if r.Cluster == "" {
-		return fmt.Errorf("cluster: it has no name")
+		return nil, errors.New("cluster: it has no name")
 	}
 	for name, n := range r.Nodes {
 		if !n.Address.IsValid() {
-			return fmt.Errorf("nodes.%s: it has no address", name)
+			return nil, fmt.Errorf("nodes.%s: it has no address", name)
 		}
 	}
-	for role, nodes := range r.Roles {
-		for _, name := range nodes {
-			if n, ok := r.Nodes[name]; !ok || n.Role != role {
-				return fmt.Errorf("roles.%s: %s is not a node of that role", role, name)
-			}
-		}
-	}
-	if r.Network != nil && !r.Network.CIDR.IsValid() {
-		return fmt.Errorf("network: it needs a range of addresses")
-	}
-	if e := r.Endpoint; e != nil && (!e.Address.IsValid() || e.Port < 0 || e.Port > 65535) {
-		return fmt.Errorf("endpoint: it needs an address, and its port must be at most 65535")
-	}
-	for name, s := range r.Secrets {
-		if s.Path == "" || !sha256RE.MatchString(s.SHA256) {
-			return fmt.Errorf("secrets.%s: it needs a path and a SHA-256 in hex", name)
-		}
-	}
-	return nil
+	return &r, nil
 }

@@ -46,15 +46,11 @@ func TestRoundTrip(t *testing.T) {
 
 func TestBadFacts(t *testing.T) {
 	for old, c := range map[string]struct{ new, want string }{
-		`"version": 1`:                 {`"version": 2`, "version 2"},
-		`"cluster": "demo"`:            {`"cluster": ""`, "no name"},
-		`"caHash"`:                     {`"caHas"`, "unknown field"},
-		`"address": "fd00::1"`:         {`"mac": "x"`, "nodes.db: it has no address"},
-		`"fd00::1"`:                    {`"nowhere"`, "unable to parse IP"},
-		`"cp": ["cp-1"]`:               {`"cp": ["db"]`, "roles.cp: db is not a node of that role"},
-		`"cidr": "192.168.222.0/24"`:   {`"cidr": ""`, "network"},
-		`"port": 6443`:                 {`"port": 70000`, "endpoint"},
-		`"e3b0c44298fc1c149afbf4c8996`: {`"secret words`, "SHA-256"},
+		`"version": 1`:         {`"version": 2`, "version 2"},
+		`"cluster": "demo"`:    {`"cluster": ""`, "no name"},
+		`"caHash"`:             {`"caHas"`, "unknown field"},
+		`"address": "fd00::1"`: {`"mac": "x"`, "nodes.db: it has no address"},
+		`"fd00::1"`:            {`"nowhere"`, "unable to parse IP"},
 	} {
 		text := strings.Replace(example, old, c.new, 1)
 		if text == example {

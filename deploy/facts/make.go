@@ -2,7 +2,6 @@ package facts
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -15,11 +14,6 @@ type Machine struct {
 	Address netip.Addr // not valid while the address is unknown
 	MAC     string
 	HostKey string
-}
-
-// newEndpointError returns the error for a cluster.endpoint of the hive for which no address is found. fix says how to fix it.
-func newEndpointError(text, fix string) error {
-	return failure.WithHint(failure.WithKind(failure.Provision, errors.New("cluster.endpoint: "+text)), fix)
 }
 
 // Make returns the facts of a hive. They contain the nodes of roles whose machines have an address, and the nodes whose
@@ -76,31 +70,27 @@ func LiteralAddress(hive *nixeval.Hive, n nixeval.Node) (netip.Addr, bool) {
 // has no address.
 func makeEndpoint(hive *nixeval.Hive, r *Runtime) (*Endpoint, error) {
 	e := hive.Cluster.Endpoint
+	fail := func(format string, args ...any) error {
+		return failure.WithKind(failure.Provision, fmt.Errorf("cluster.endpoint: "+format, args...))
+	}
 	switch {
 	case e == nil:
 		return nil, nil
-	case e.Address != nil && e.Role != nil:
-		return nil, newEndpointError("it has both a role and an address", "keep one of them")
-	case e.Address != nil:
-		a, err := netip.ParseAddr(*e.Address)
-		if err != nil {
-			return nil, newEndpointError(fmt.Sprintf("%q is no address", *e.Address), "an IP address, such as 192.168.222.5")
+	case (e.Address == nil) == (e.Role == nil):
+		return nil, fail("it must have either an address or a role, whose first node it then means")
+	case e.Role != nil && hive.Roles[*e.Role].Count == 0:
+		return nil, fail("role %s has no node; name a role of the hive with a count of 1 or more", *e.Role)
+	case e.Role != nil:
+		if n, ok := r.Nodes[*e.Role+"-1"]; ok {
+			return &Endpoint{Address: n.Address, Port: e.Port}, nil
 		}
-		return &Endpoint{Address: a, Port: e.Port}, nil
-	case e.Role == nil:
-		return nil, newEndpointError("it has neither a role nor an address", "cluster.endpoint.role = \"…\" means that role's first node")
+		return nil, nil
 	}
-	role, ok := hive.Roles[*e.Role]
-	if !ok {
-		return nil, newEndpointError(fmt.Sprintf("there is no role %s", *e.Role), "name one of the hive's roles")
+	a, err := netip.ParseAddr(*e.Address)
+	if err != nil {
+		return nil, fail("%q is no address; it must be an IP address, such as 192.168.222.5", *e.Address)
 	}
-	if role.Count == 0 {
-		return nil, newEndpointError(fmt.Sprintf("role %s has no node", *e.Role), fmt.Sprintf("roles.%s.count must be 1 or more", *e.Role))
-	}
-	if n, ok := r.Nodes[*e.Role+"-1"]; ok {
-		return &Endpoint{Address: n.Address, Port: e.Port}, nil
-	}
-	return nil, nil
+	return &Endpoint{Address: a, Port: e.Port}, nil
 }
 
 // Encode returns the content of runtime.json.
