@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -59,11 +60,10 @@ func describeNewClusters(hive *nixeval.Hive, before *state.State) []string {
 	members := engine.MembersByKind(hive)
 	var out []string
 	for _, k := range engine.KindsOf(hive, EngineKinds()) {
-		existed := false
-		for _, m := range members[k.Name] {
+		existed := slices.ContainsFunc(members[k.Name], func(m engine.Member) bool {
 			n := before.Nodes[m.Node]
-			existed = existed || n.LastConfirmed != nil && n.Engine == k.Name
-		}
+			return n.LastConfirmed != nil && n.Engine == k.Name
+		})
 		if usage := k.Usage(members[k.Name]); usage != "" && !existed {
 			out = append(out, usage)
 		}
@@ -78,17 +78,16 @@ func ClusterOf(s *Session, kind engine.Kind, command string) (engine.Cluster, er
 	if members := all[kind.Name]; len(members) > 0 {
 		return engine.Cluster{Name: s.Hive.ClusterName(), Members: members, Run: s.Fleet.Run}, nil
 	}
-	const none = "%s: no node of the hive is a member of a %s cluster"
-	others := engine.KindsOf(s.Hive, EngineKinds())
-	if len(others) == 0 {
-		return engine.Cluster{}, failure.WithHint(failure.NewUsage(none, command, kind.Title), "members import modules/"+kind.Name)
-	}
+	text := command + ": no node of the hive is a member of a " + kind.Title + " cluster"
 	var titles, hints []string
-	for _, other := range others {
+	for _, other := range engine.KindsOf(s.Hive, EngineKinds()) {
 		titles = append(titles, other.Title)
 		if usage := other.Usage(all[other.Name]); usage != "" {
 			hints = append(hints, usage)
 		}
 	}
-	return engine.Cluster{}, failure.WithHint(failure.NewUsage(none+": its cluster is %s", command, kind.Title, strings.Join(titles, " and ")), strings.Join(hints, "; "))
+	if len(titles) == 0 {
+		return engine.Cluster{}, failure.WithHint(failure.NewUsage("%s", text), "members import modules/"+kind.Name)
+	}
+	return engine.Cluster{}, failure.WithHint(failure.NewUsage("%s: its cluster is %s", text, strings.Join(titles, " and ")), strings.Join(hints, "; "))
 }

@@ -17,17 +17,6 @@ import (
 // ModulesFolder is the folder beside hive.nix into which `nixbench init` writes nixbench's NixOS modules.
 const ModulesFolder = "modules"
 
-// importedModules returns the folders from which the hive's nodes import nixbench's NixOS modules.
-func importedModules(hive *nixeval.Hive) []string {
-	var folders []string
-	for _, u := range hive.Units {
-		if folder := u.Deployment.Modules; folder != nil && !slices.Contains(folders, *folder) {
-			folders = append(folders, *folder)
-		}
-	}
-	return folders
-}
-
 // warnAboutModules compares folders with nixbench's NixOS modules with the modules of this program, and sends a warning for each
 // folder that differs: the folder beside the hive, and the folders from which the hive's nodes import modules. version is the
 // version of the program. hive is nil if the survey has failed.
@@ -35,12 +24,17 @@ func warnAboutModules(source nixeval.Source, hive *nixeval.Hive, version string,
 	beside := filepath.Join(source.Dir, ModulesFolder)
 	var folders []string
 	if hive != nil {
-		folders = importedModules(hive)
+		for _, u := range hive.Units {
+			if u.Deployment.Modules != nil {
+				folders = append(folders, *u.Deployment.Modules)
+			}
+		}
 	}
-	if !source.IsFlake() && durable.Exists(filepath.Join(beside, "runtime.nix")) && durable.Exists(filepath.Join(beside, "image.nix")) && !slices.Contains(folders, beside) {
+	if !source.IsFlake() && durable.Exists(filepath.Join(beside, "runtime.nix")) && durable.Exists(filepath.Join(beside, "image.nix")) {
 		folders = append(folders, beside)
 	}
-	for _, folder := range folders {
+	slices.Sort(folders)
+	for _, folder := range slices.Compact(folders) {
 		differ, err := modules.Compare(os.DirFS(folder))
 		if len(differ) == 0 || errors.Is(err, fs.ErrNotExist) { // some versions of Nix do not write a flake's input into the store
 			continue

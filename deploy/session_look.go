@@ -14,6 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -47,11 +48,7 @@ func (s *Session) Check(ctx context.Context, o engine.CheckOptions, health bool)
 	if o.Deep && len(engines) == 0 {
 		return nil, failure.NewUsage("--deep requires a cluster, and the nodes of the hive are not members of one")
 	}
-	var names []string
-	for _, n := range s.Nodes {
-		names = append(names, n.Name)
-	}
-	look := func(e engine.Engine) check.Look { return engine.LookAt(e, names...) }
+	look := func(e engine.Engine) check.Look { return engine.LookAt(e, selection.Names(s.Nodes)...) }
 	conditions := inspect.NodeConditions(s.Fleet, s.Nodes, s.request.Parallel, nil, nil)
 	conditions = append(conditions, inspect.EngineConditions(engines, s.Nodes, s.request.Parallel, o, look)...)
 	if health {
@@ -93,13 +90,10 @@ func (s *Session) Status(ctx context.Context, o StatusOptions) (*inspect.Cluster
 	manager := *s.Machines
 	manager.Open = s.request.Hypervisors(nil)
 	q := inspect.Query{Fleet: s.Fleet, Nodes: s.Nodes, Machines: &manager, Engines: engines, Recorded: recorded, Figures: o.Figures, Health: o.Health, Parallel: s.request.Parallel}
-	switch {
-	case o.Drift: // show progress only for the evaluation, because it takes longer than the rest
-		q.Desired = func() (map[string]nixeval.Closure, error) {
+	if q.Send = s.Send; o.Drift { // show progress only for the evaluation, because it takes longer than the rest
+		q.Send, q.Desired = nil, func() (map[string]nixeval.Closure, error) {
 			return stages.Instantiate(ctx, s.Eval, s.Hive, s.Nodes, true, nil)
 		}
-	default:
-		q.Send = s.Send
 	}
 	status, err := inspect.Observe(ctx, q)
 	for _, n := range s.Hive.Nodes {

@@ -1,14 +1,18 @@
 package deploy
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -71,7 +75,12 @@ func (s *Session) SelectRemote() error {
 		if d.SSHConfig {
 			configured = append(configured, n.Name)
 		}
-		for _, at := range targetAddresses(d) {
+		port := 0
+		if d.TargetPort != nil {
+			port = *d.TargetPort
+		}
+		for _, host := range d.TargetHosts {
+			at := fmt.Sprintf("%s:%d", host, port)
 			if other := taken[at]; other != "" && other != n.Name {
 				return failure.NewUsage("%s and %s have the same deployment.targetHost; each would replace the system of the other", other, n.Name)
 			}
@@ -93,19 +102,6 @@ func (s *Session) SelectRemote() error {
 	return nil
 }
 
-// targetAddresses returns the host names or addresses of a node, each with the port.
-func targetAddresses(d nixeval.Deployment) []string {
-	port := 0
-	if d.TargetPort != nil {
-		port = *d.TargetPort
-	}
-	var out []string
-	for _, host := range d.TargetHosts {
-		out = append(out, fmt.Sprintf("%s:%d", host, port))
-	}
-	return out
-}
-
 // bootedNodes returns those of the given nodes whose machines nixbench boots. For each other node it sends a note; if the user has
 // named nodes with --on, it returns an error instead.
 func bootedNodes(r Request, hive *nixeval.Hive, nodes []nixeval.Node) ([]nixeval.Node, error) {
@@ -113,12 +109,9 @@ func bootedNodes(r Request, hive *nixeval.Hive, nodes []nixeval.Node) ([]nixeval
 		return nil, err
 	}
 	booted := machine.Booted(hive, nodes)
-	var others []string
-	for _, n := range nodes {
-		if !slices.ContainsFunc(booted, func(b nixeval.Node) bool { return b.Name == n.Name }) {
-			others = append(others, n.Name)
-		}
-	}
+	others := selection.Names(slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool {
+		return slices.ContainsFunc(booted, func(b nixeval.Node) bool { return b.Name == n.Name })
+	}))
 	if len(others) == 0 {
 		return booted, nil
 	}
@@ -128,4 +121,56 @@ func bootedNodes(r Request, hive *nixeval.Hive, nodes []nixeval.Node) ([]nixeval
 	}
 	r.Send.Note("omitted, because %s", text)
 	return booted, nil
+}
+
+// leaveOutAway connects to the selected nodes that may be away, and moves those at whose hosts nothing answers from s.Nodes to
+// s.Away. A node that answers and refuses the login stays in s.Nodes: the command reports its error. Later steps use the
+// connections.
+func leaveOutAway(ctx context.Context, s *Session) {
+	if s.request.MayBeAway == nil {
+		return
+	}
+	asked := slices.DeleteFunc(slices.Clone(s.Nodes), func(n nixeval.Node) bool {
+		d := s.Hive.Unit(n.Unit).Deployment
+		return len(d.TargetHosts) == 0 || !s.request.MayBeAway(d) // apply starts a machine without a host; a broken unit has none, too
+	})
+	for _, o := range fleet.Each(ctx, asked, s.request.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		host, err := s.Fleet.Host(ctx, n)
+		if err == nil {
+			_, err = host.TryConn(ctx)
+		}
+		return struct{}{}, err
+	}) {
+		if reason := remote.SilentReason(o.Err); reason != "" {
+			s.Away = append(s.Away, state.NodeResult{Node: o.Node.Name, Unit: o.Node.Unit, Outcome: state.Away, Error: reason})
+		}
+	}
+	s.Nodes = slices.DeleteFunc(slices.Clone(s.Nodes), func(n nixeval.Node) bool { return slices.Contains(s.awayNames(), n.Name) })
+}
+
+func (s *Session) awayNames() (names []string) {
+	for _, r := range s.Away {
+		names = append(names, r.Node)
+	}
+	return names
+}
+
+// noteAway sends a note that lists the nodes that are away, each with the reason, if there are any.
+func (s *Session) noteAway() {
+	if len(s.Away) == 0 {
+		return
+	}
+	var list []string
+	for i, r := range s.Away {
+		text := r.Node
+		if i == len(s.Away)-1 || s.Away[i+1].Error != r.Error {
+			text += " (" + r.Error + ")"
+		}
+		list = append(list, text)
+	}
+	count := fleet.Count(len(s.Away), "node") + " away"
+	if len(s.Nodes) == 0 {
+		count += ", and no other node is selected"
+	}
+	event.Sink(s.Send).Note("skipped: %s: %s", count, strings.Join(list, ", "))
 }

@@ -6,12 +6,18 @@
 package durable
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 )
 
 // Write replaces the content of a file with data. The data is first written to a hidden file in the same
@@ -58,14 +64,97 @@ func replace(file string, data []byte, options []renameio.Option) error {
 	if err := f.CloseAtomicallyReplace(); err != nil {
 		return err
 	}
-	return syncDir(folder) // because the name of a file is stored in its folder
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
+	dir, err := os.Open(folder)
 	if err != nil {
 		return err
 	}
+	defer dir.Close()
+	return dir.Sync() // because the name of a file is stored in its folder
+}
+
+// Size limits for kinds of files. A larger file is a mistake, or an attempt to exhaust memory.
+const (
+	KeySize    = 16 << 20  // one secret, or a file of an SSH client
+	ConfigSize = 64 << 20  // state, facts, a flake.nix: thousands of nodes fit
+	RecordSize = 256 << 20 // the recorded output of a run
+)
+
+// SizeError is returned if a file, or the output of a program, is larger than its limit.
+type SizeError struct{ Limit int64 }
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("it is larger than %d MiB", e.Limit>>20)
+}
+
+// Open opens a regular file for reading and returns its file info. It follows links. It never blocks: a
+// pipe, a socket or a device is an error.
+func Open(file string) (*os.File, fs.FileInfo, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = CheckRegular(info)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, &fs.PathError{Op: "read", Path: file, Err: err}
+	}
+	return f, info, nil
+}
+
+// Read returns the content of a regular file. If the file has more than limit bytes, the error wraps a
+// [SizeError]. Read follows symbolic links.
+func Read(file string, limit int64) ([]byte, error) {
+	f, _, err := Open(file)
+	if err != nil {
+		return nil, err
+	}
 	defer f.Close()
-	return f.Sync()
+	data, err := ReadAll(f, limit)
+	if size := (*SizeError)(nil); errors.As(err, &size) {
+		err = &fs.PathError{Op: "read", Path: file, Err: err}
+	}
+	return data, err
+}
+
+// ReadAll reads r to its end. If r has more than limit bytes, it returns a [SizeError].
+func ReadAll(r io.Reader, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		return nil, &SizeError{limit}
+	}
+	return data, err
+}
+
+// CheckRegular returns an error if a file is not a regular file. The error names the type of the file, such as a pipe.
+func CheckRegular(info fs.FileInfo) error {
+	if info.Mode().IsRegular() {
+		return nil
+	}
+	types := map[fs.FileMode]string{fs.ModeDir: "folder", fs.ModeSymlink: "symbolic link", fs.ModeNamedPipe: "pipe", fs.ModeSocket: "socket"}
+	return fmt.Errorf("it is a %s, not a regular file", cmp.Or(types[info.Mode().Type()], "device"))
+}
+
+func Exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
+// DecodeJSON decodes the content of a JSON file whose format has this version, and returns the version that it has; 0: none. Other
+// versions are an error. Unknown fields are an error, because they would be lost when the file is written again.
+func DecodeJSON(data []byte, version int, into any) (found int, err error) {
+	var head struct{ Version int }
+	switch err := json.Unmarshal(data, &head); {
+	case err != nil:
+		return 0, err
+	case head.Version < 1:
+		return 0, errors.New("it has no version")
+	case head.Version != version:
+		return head.Version, fmt.Errorf("it has version %d, and this nixbench reads version %d", head.Version, version)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	return version, d.Decode(into)
 }

@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -52,12 +53,7 @@ func findCriticalPath(spans []Span, total Seconds) []Span {
 // lastEndedBefore returns the last span of spans that ended at t or earlier. spans must be
 // ordered by end. The bool is false if there is no such span.
 func lastEndedBefore(spans []Span, t Seconds) (Span, bool) {
-	i, _ := slices.BinarySearchFunc(spans, t, func(s Span, t Seconds) int {
-		if s.end() <= t {
-			return -1
-		}
-		return 1
-	})
+	i := sort.Search(len(spans), func(i int) bool { return spans[i].end() > t })
 	if i == 0 {
 		return Span{}, false
 	}

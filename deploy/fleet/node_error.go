@@ -17,9 +17,8 @@ type NodeError struct {
 	Err  error
 }
 
-func (e *NodeError) Error() string { return failure.Message(e) }
-func (e *NodeError) Unwrap() error { return e.Err }
-
+func (e *NodeError) Error() string               { return failure.Message(e) }
+func (e *NodeError) Unwrap() error               { return e.Err }
 func (e *NodeError) OnNode() (node, text string) { return e.Node, failure.TextOn(e.Node, e.Err) }
 
 func (e *NodeError) Kind() failure.Kind {

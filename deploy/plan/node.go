@@ -33,8 +33,8 @@ type Options struct {
 	MaxUnavailable selection.Share // nodes that may change in one wave
 }
 
-// UsesKeys reports whether the run replaces the keys of nodes by the keys of the hive.
-func (o Options) UsesKeys() bool {
+// usesKeys reports whether the run replaces the keys of nodes by the keys of the hive.
+func (o Options) usesKeys() bool {
 	return !o.WithoutKeys && o.Goal != node.Push && o.Goal != node.DryActivate
 }
 
@@ -48,19 +48,12 @@ type Observation struct {
 	Machine changes.Action
 }
 
-type Keys int
-
-const (
-	LeaveKeys   Keys = iota // the keys on the node stay unchanged
-	ReplaceKeys             // the node gets the keys of the hive, and others of nixbench are removed: all if the hive has none
-)
-
 // Node is what a run does to one node.
 type Node struct {
 	Observation
 	Action string // one of the constants above
-	Keys   Keys
-	Err    error // why the node cannot be deployed, or nil
+	Keys   bool   // the node gets the keys of the hive, and others of nixbench are removed: all if the hive has none
+	Err    error  // why the node cannot be deployed, or nil
 
 	Changes bool // the run changes what the node runs, or its machine: its work is interrupted
 	Drain   bool // a member is drained before the change. It is uncordoned afterwards, unless it is removed from the cluster
@@ -85,10 +78,7 @@ func (p Node) CanDeploy() bool {
 
 // DecideNode returns what a run does to a node. It changes nothing: the command plan prints this decision, and apply executes it.
 func DecideNode(o Observation, options Options) Node {
-	p := Node{Observation: o, Joins: options.Goal.ActivatesNow()}
-	if options.UsesKeys() {
-		p.Keys = ReplaceKeys
-	}
+	p := Node{Observation: o, Joins: options.Goal.ActivatesNow(), Keys: options.usesKeys()}
 	p.Action, p.Err = decideAction(o, options.Options)
 	p.Unchanged = p.Action == WouldNothing
 	activates := slices.Contains([]string{WouldSwitch, WouldDefault, WouldFirst}, p.Action)

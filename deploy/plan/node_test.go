@@ -72,13 +72,13 @@ func TestDecide(t *testing.T) {
 
 // A run that uploads no keys leaves those of the nodes as they are.
 func TestDecideKeys(t *testing.T) {
-	for goal, want := range map[node.Goal]Keys{node.Switch: ReplaceKeys, node.Boot: ReplaceKeys, node.Test: ReplaceKeys, node.UploadKeys: ReplaceKeys, node.Push: LeaveKeys, node.DryActivate: LeaveKeys} {
+	for goal, want := range map[node.Goal]bool{node.Switch: true, node.Boot: true, node.Test: true, node.UploadKeys: true, node.Push: false, node.DryActivate: false} {
 		o := Options{Options: node.Options{Goal: goal}}
 		if got := DecideNode(observe("/old", nil), o).Keys; got != want {
 			t.Errorf("apply %s: %v", goal, got)
 		}
 		o.WithoutKeys = true
-		if got := DecideNode(observe("/old", nil), o).Keys; got != LeaveKeys {
+		if got := DecideNode(observe("/old", nil), o).Keys; got {
 			t.Errorf("apply %s --no-keys: %v", goal, got)
 		}
 	}

@@ -124,19 +124,6 @@ func (cluster Cluster) addUnreachable(e engine.Engine, m engine.Member) {
 	cluster.Members[m.Node] = plan.Member{Engine: e, Kind: m.Kind, Status: engine.Status{OneByOne: m.OneByOne}, Unreachable: true}
 }
 
-// removeStaleMember removes the former member of a node whose machine was recreated, so that the node can join the cluster as a
-// new member. For any other node it does nothing.
-func (cluster Cluster) removeStaleMember(ctx context.Context, name string) error {
-	m := cluster.Members[name]
-	if !m.Recreated {
-		return nil
-	}
-	if err := m.Engine.RemoveMember(ctx, name); err != nil {
-		return failedStep(name, err)
-	}
-	return nil
-}
-
 // withDrain calls change, which changes a node. If the node is a member, withDrain drains it before, and uncordons it after
 // change, even if change fails. If the drain fails, it does not call change. Without the argument drain, it does not drain a
 // member, and uncordons it only if an earlier run has drained it.
@@ -201,10 +188,7 @@ func (r reporter) runMemberStep(ctx context.Context, e engine.Engine, node, text
 	r.send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
 	err := r.watch(ctx, e, []string{node}, step)
 	r.send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
-	if err != nil {
-		return failedStep(node, err)
-	}
-	return nil
+	return failedStep(node, err)
 }
 
 // watch calls step, which waits for members. If the wait takes long, watch inspects the nodes of these members, and sends an event
@@ -220,10 +204,6 @@ func (r reporter) watch(ctx context.Context, e engine.Engine, nodes []string, st
 // among returns those of the nodes that are keys of a map, such as members by node.
 func among[T any](nodes []string, m map[string]T) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { _, found := m[node]; return !found })
-}
-
-func notAmong[T any](nodes []string, m map[string]T) []string {
-	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { _, found := m[node]; return found })
 }
 
 // NewClusterUnavailableError returns the error that no node can be removed from a cluster, because the cluster's engine does not

@@ -53,10 +53,12 @@ func TestWithDrain(t *testing.T) {
 // A member whose machine was recreated is removed, so that it can join again.
 func TestRemoveStaleMember(t *testing.T) {
 	e := &enginetest.Fake{}
-	cluster := Cluster{engines: []engine.Engine{e}, Cluster: plan.Cluster{Members: map[string]plan.Member{"cp-1": {Engine: e}, "cp-2": {Engine: e, Recreated: true}}}}
+	r := &Rollout{Cluster: NewCluster([]engine.Engine{e}, Observer{Store: state.ReadOnly(&state.State{})})}
+	r.Cluster.Members["cp-1"], r.Cluster.Members["cp-2"] = plan.Member{Engine: e}, plan.Member{Engine: e, Recreated: true}
 	for _, name := range []string{"cp-1", "cp-2", "w-1"} {
-		if err := cluster.removeStaleMember(t.Context(), name); err != nil {
-			t.Error(err)
+		n := plan.Node{Observation: plan.Observation{Task: node.Task{Node: nixeval.Node{Name: name}}}, Joins: true}
+		if result := r.changeNode(t.Context(), n, nil, func(context.Context, plan.Node, func(context.Context)) Result { return Result{} }); result.Err != nil {
+			t.Error(result.Err)
 		}
 	}
 	if diff := cmp.Diff([]string{"remove cp-2"}, e.Calls); diff != "" {

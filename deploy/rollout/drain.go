@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -29,9 +30,6 @@ func (r reporter) drainMembers(ctx context.Context, e engine.Engine, nodes []str
 	for _, node := range nodes {
 		r.send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
 	}
-	if err == nil {
-		return nil
-	}
 	failed := nodes[0]
 	var one *engine.DrainError
 	if errors.As(err, &one) {
@@ -40,7 +38,11 @@ func (r reporter) drainMembers(ctx context.Context, e engine.Engine, nodes []str
 	return failedStep(failed, err)
 }
 
+// failedStep returns an error of a step with a cluster member, such as a drain. It returns nil for nil.
 func failedStep(node string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return &fleet.NodeError{Node: node, Step: event.Drain, Err: err}
 }
 
@@ -156,7 +158,8 @@ func (cluster Cluster) removeFrom(ctx context.Context, e engine.Engine, nodes []
 		return nil
 	}
 	remove := among(nodes, members)
-	if undrained := notAmong(remove, cluster.drained); !withoutDrain && len(undrained) > 0 {
+	undrained := slices.DeleteFunc(slices.Clone(remove), func(node string) bool { _, drained := cluster.drained[node]; return drained })
+	if !withoutDrain && len(undrained) > 0 {
 		checks := cluster.checkEngineDrains(ctx, e, undrained, cluster.observer.Drain.ForRemoval())
 		if err := newBlockedError(checks); err != nil {
 			return err

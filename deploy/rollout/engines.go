@@ -10,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -61,10 +62,7 @@ func VersionChanges(ctx context.Context, makers Engines, f *fleet.Fleet, hive *n
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, n := range nodes {
-		names = append(names, n.Name)
-	}
+	names := selection.Names(nodes)
 	all := map[string]engine.Change{}
 	var errs []error
 	for _, e := range engines {
@@ -88,9 +86,9 @@ type UnevaluableMembersError struct {
 func (e *UnevaluableMembersError) Error() string {
 	return fmt.Sprintf("%s; nothing is changed, because these nodes may be members of a running cluster: %s", e.Err, strings.Join(e.Nodes, ", "))
 }
-func (e *UnevaluableMembersError) Unwrap() error { return e.Err }
 
-func (e *UnevaluableMembersError) Hint() string {
+func (e *UnevaluableMembersError) Unwrap() error { return e.Err }
+func (*UnevaluableMembersError) Hint() string {
 	return "fix their configuration in the hive; nixbench eval shows the errors"
 }
 

@@ -102,7 +102,7 @@ func (r *Rollout) Execute(ctx context.Context, p plan.Plan, change Change) ([]Re
 	}
 	if err := r.drainFirst(ctx, p.Drains); err != nil {
 		skip(p.Waves, "skipped: members cannot be drained")
-		return results, errors.Join(append(errorsOf(results), err)...)
+		return results, errors.Join(errorOf(results), err)
 	}
 	var joining []plan.Node
 	notRestored := ""
@@ -115,7 +115,7 @@ func (r *Rollout) Execute(ctx context.Context, p plan.Plan, change Change) ([]Re
 		done := r.changeWave(ctx, wave, results, change)
 		results = append(results, done...)
 		later := p.Waves[i+1:]
-		switch failed := len(errorsOf(done)) > 0; {
+		switch failed := errorOf(done) != nil; {
 		case failed && r.Restores:
 			if r.Cluster.IsOneByOne(wave) {
 				notRestored = wave[0].Node.Name
@@ -123,7 +123,7 @@ func (r *Rollout) Execute(ctx context.Context, p plan.Plan, change Change) ([]Re
 			continue
 		case failed:
 			skip(later, "skipped: a node of an earlier wave failed")
-			return results, errors.Join(errorsOf(results)...)
+			return results, errorOf(results)
 		case i == 0:
 			joining = wave
 		}
@@ -134,17 +134,16 @@ func (r *Rollout) Execute(ctx context.Context, p plan.Plan, change Change) ([]Re
 			joining = nil
 		}
 	}
-	return results, errors.Join(errorsOf(results)...)
+	return results, errorOf(results)
 }
 
-func errorsOf(results []Result) []error {
-	var errs []error
-	for _, result := range results {
-		if result.Err != nil {
-			errs = append(errs, result.Err)
-		}
+// errorOf joins the errors of results; it returns nil if there are none.
+func errorOf(results []Result) error {
+	errs := make([]error, len(results))
+	for i, result := range results {
+		errs[i] = result.Err
 	}
-	return errs
+	return errors.Join(errs...)
 }
 
 // drainFirst checks all drains of a plan. It then drains the nodes that must be drained before the first node of the plan changes.
@@ -197,9 +196,9 @@ func (r *Rollout) changeWave(ctx context.Context, wave []plan.Node, earlier []Re
 // is created without waiting for the end of the watch. All other nodes are admitted by admitPending.
 func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result, change Change) Result {
 	cluster, name := r.Cluster, n.Node.Name
-	if n.Joins {
-		if err := cluster.removeStaleMember(ctx, name); err != nil {
-			return notChanged(n, state.Failed, "", err)
+	if m := cluster.Members[name]; n.Joins && m.Recreated { // so that the node can join the cluster as a new member
+		if err := m.Engine.RemoveMember(ctx, name); err != nil {
+			return notChanged(n, state.Failed, "", failedStep(name, err))
 		}
 	}
 	if n.Changes && !r.Restores {
@@ -262,9 +261,7 @@ func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Res
 	if result.Err != nil {
 		return result
 	}
-	if err := r.admit(ctx, name); err != nil {
-		result.Err = failedStep(name, err)
-	} else {
+	if result.Err = failedStep(name, r.admit(ctx, name)); result.Err == nil {
 		result.Err = cluster.waitAndUncordon(ctx, e, name)
 	}
 	return result

@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -89,10 +90,7 @@ func inHive(hive *nixeval.Hive, node string) bool {
 // recordedMembers returns the nodes that run an engine, with their memberships in the state. Nodes of the hive come before nodes
 // that are no longer in the hive.
 func recordedMembers(hive *nixeval.Hive, recorded *state.State, kind string, runs func(node string) string) []engine.Member {
-	var names []string
-	for _, n := range hive.Nodes {
-		names = append(names, n.Name)
-	}
+	names := selection.Names(hive.Nodes)
 	for _, name := range nixeval.SortedNames(recorded.Nodes) {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
@@ -191,10 +189,7 @@ func (cluster Cluster) UncordonDrained(ctx context.Context) error {
 		m := cluster.drained[node]
 		switch {
 		case m.Kind == "":
-			if err := m.Engine.Uncordon(ctx, node); err != nil {
-				return failedStep(node, err)
-			}
-			return nil
+			return failedStep(node, m.Engine.Uncordon(ctx, node))
 		case !cluster.observer.Store.Node(node).Memberships[m.Kind].Drained || cluster.hasLeft(node, m.Kind):
 			return nil
 		}

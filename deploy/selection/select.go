@@ -152,10 +152,8 @@ func matchGlob(glob, s string) bool {
 
 // describeHive returns a short list of the names, tags and roles of the hive, for error messages.
 func describeHive(h *nixeval.Hive) string {
-	var names []string
 	labels := map[string]bool{}
 	for _, n := range h.Nodes {
-		names = append(names, n.Name)
 		for _, tag := range n.Tags {
 			labels["@"+tag] = true
 		}
@@ -163,11 +161,18 @@ func describeHive(h *nixeval.Hive) string {
 	for role := range h.Roles {
 		labels["@"+role] = true
 	}
-	text := "; the hive has " + event.Abbreviate(names, ", ")
+	text := "; the hive has " + event.Abbreviate(Names(h.Nodes), ", ")
 	if len(labels) > 0 {
 		text += " and " + event.Abbreviate(slices.Sorted(maps.Keys(labels)), ", ")
 	}
 	return text
+}
+
+func Names(nodes []nixeval.Node) (names []string) {
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	return names
 }
 
 // Units returns the units of the evaluation (a node, or all nodes of a role) to which the nodes belong, each once, in the order of

@@ -3,6 +3,7 @@ package stages
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -62,6 +63,8 @@ type run struct {
 	nodes    []nixeval.Node
 	preview  bool                       // no machine is changed, and no system is copied
 	actions  map[string]*MachinePreview // of a preview: the changes of machines, by node
+	removed  []Preview                  // of a preview: the nodes whose machines would be removed
+	obsolete []string                   // their names
 	machines *machine.Set               // nil: no machine is changed
 	systems  *systems
 	slots    rollout.Slots // limits how many nodes are copied to or changed at once
@@ -121,7 +124,9 @@ func (r *run) deploy(ctx context.Context, prepared *preparations) ([]rollout.Res
 	cluster, err := r.observeCluster(ctx, prepared)
 	x := &rollout.Rollout{Cluster: cluster, Ready: prepared.ready(), Parallel: r.Parallel, Slots: r.slots, Done: r.report}
 	if err != nil {
-		prepared.waitInspected()
+		for _, p := range prepared.byNode {
+			<-p.inspected
+		}
 		r.recordSkipped(r.nodes, err)
 	} else {
 		results, err = r.execute(ctx, x, prepared)
@@ -214,4 +219,67 @@ func (r *run) removeObsoleteAndVerify(ctx context.Context, results []rollout.Res
 	}
 	conditions := inspect.NodeConditions(r.Fleet, r.nodes, r.Parallel, before, r.Send)
 	return cluster.Verify(ctx, r.hive, r.nodes, r.Parallel, conditions, health, r.CheckTimeout)
+}
+
+// changedNodes returns the results of the nodes on which the run activated a system that was not rolled back.
+func changedNodes(results []rollout.Result) []rollout.Result {
+	var out []rollout.Result
+	for _, result := range results {
+		if result.Activation != nil && !result.Activation.RolledBack() {
+			out = append(out, result)
+		}
+	}
+	return out
+}
+
+// restoreChanged rolls all nodes that this run has changed back to their previous systems, and returns their new results. It implements
+// --rollback all.
+func restoreChanged(ctx context.Context, r *run, cluster rollout.Cluster, results []rollout.Result) ([]rollout.Result, error) {
+	byNode := map[string]rollout.Result{}
+	var nodes []plan.Node
+	for _, result := range changedNodes(results) {
+		byNode[result.Node.Name] = result
+		nodes = append(nodes, plan.ActivateEarlier(result.Node, r.Options.Options))
+	}
+	p := plan.Decide(nodes, nil, cluster.Cluster, r.Options.Options)
+	p.Drains = plan.Drains{} // a node that cannot be drained is restored without a drain
+	// A node that could not be restored has the system of this run, so it keeps its result, and gets the error.
+	keep := func(result rollout.Result) rollout.Result {
+		if result.Outcome == state.RolledBack {
+			return result
+		}
+		done := byNode[result.Node.Name]
+		done.Err = result.Err
+		return done
+	}
+	x := &rollout.Rollout{Cluster: cluster, Parallel: r.Parallel, Done: func(result rollout.Result) { r.report(keep(result)) }, Restores: true}
+	restored, err := x.Execute(ctx, p, func(ctx context.Context, n plan.Node, _ func(context.Context)) rollout.Result {
+		done := byNode[n.Node.Name]
+		before := done.Activation.Before
+		if err := r.Restore(ctx, *done.Task, before, r.Options.Options.Options); err != nil {
+			done.Err = &fleet.NodeError{Node: n.Node.Name, Step: event.Activate, Err: fmt.Errorf("cannot be rolled back: %w", err)}
+			return done
+		}
+		done.Path, done.Outcome, done.Err = before.Current, state.RolledBack, nil
+		done.Text = fmt.Sprintf("rolled back to generation %d, because another node failed", node.GenerationOf(before, before.Current))
+		return done
+	})
+	for i, result := range restored {
+		restored[i] = keep(result)
+	}
+	return restored, err
+}
+
+// dropKeyBackups deletes the backups of replaced keys on the nodes. The nodes kept them for the case that the whole run is rolled
+// back.
+func dropKeyBackups(ctx context.Context, r *run, results []rollout.Result) error {
+	var nodes []nixeval.Node
+	for _, result := range changedNodes(results) {
+		if result.Task.KeySet != nil {
+			nodes = append(nodes, result.Node)
+		}
+	}
+	return errors.Join(fleet.Errors(fleet.Each(ctx, nodes, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		return struct{}{}, r.DropKeyBackup(ctx, n)
+	}))...)
 }

@@ -60,7 +60,7 @@ func (r *run) decideNode(ctx context.Context, n nixeval.Node, c nixeval.Closure,
 	if !decided.CanDeploy() {
 		return decided
 	}
-	if decided.Keys == plan.ReplaceKeys && !isDown(decided.Machine) {
+	if decided.Keys && !isDown(decided.Machine) {
 		keys, err := r.Uploader.Load(ctx, n.Name, decided.Deployment, secrets.All)
 		if err != nil {
 			decided.Err = &fleet.NodeError{Node: n.Name, Step: event.Keys, Err: err}
@@ -91,11 +91,8 @@ func (r *run) observeNode(n nixeval.Node, c nixeval.Closure, built bool, p *prep
 
 // machineAction returns what the run does to the machine of a node, such as create or restart, before it deploys the node.
 func (r *run) machineAction(name string) changes.Action {
-	if action := r.machines.DeferredAction(name); action != "" {
-		return action
-	}
 	if m := r.actions[name]; m != nil {
 		return m.Action
 	}
-	return ""
+	return r.machines.DeferredAction(name)
 }

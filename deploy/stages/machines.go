@@ -204,33 +204,27 @@ type MachinePreview struct {
 	Why        string         `json:"why,omitempty"`
 }
 
-// machinePreviews is what apply would do with machines, except for those in run.actions.
-type machinePreviews struct {
-	removed  []Preview // nodes whose machines would be removed, in the order of the machine plan
-	obsolete []string  // the nodes in removed
-	facts    string    // path of the file with the facts as they would be after apply; "": the evaluator uses its own facts file
-}
-
 // isDown reports whether the machine does not run. a is the action that the machine needs.
 func isDown(a changes.Action) bool {
 	return slices.Contains([]changes.Action{changes.Create, changes.Finish, changes.Start, changes.Resume}, a)
 }
 
-// previewMachines returns what apply would do with machines, and sets r.actions. out.facts is a temporary file with the facts as
-// they would be after apply, but without host keys that do not exist yet. done removes this file; the caller calls it.
-func (r *run) previewMachines(ctx context.Context) (out machinePreviews, done func(), err error) {
+// previewMachines sets what apply would do with machines: r.actions, and in the order of the machine plan, r.removed. facts is a temporary
+// file with the facts as they would be after apply, but without host keys that do not exist yet; empty: the evaluator uses its own facts.
+// done removes this file; the caller calls it.
+func (r *run) previewMachines(ctx context.Context) (facts string, done func(), err error) {
 	done = func() {}
 	m, recorded := r.Machines, r.Store.State()
 	if m == nil || !m.HasMachines(recorded) {
-		return out, done, nil
+		return "", done, nil
 	}
 	selected := r.selectMachines()
 	if selected != nil && len(selected) == 0 {
-		return out, done, nil
+		return "", done, nil
 	}
 	machinePlan, err := r.planMachines(ctx, selected)
 	if err != nil {
-		return out, done, err
+		return "", done, err
 	}
 	defer machinePlan.Close()
 	r.actions = map[string]*MachinePreview{}
@@ -240,11 +234,11 @@ func (r *run) previewMachines(ctx context.Context) (out machinePreviews, done fu
 			r.actions[c.Node] = p
 			continue
 		}
-		out.removed = append(out.removed, Preview{Node: c.Node, Unit: c.Role, Action: plan.WouldRemove, Machine: p})
-		out.obsolete = append(out.obsolete, c.Node)
+		r.removed = append(r.removed, Preview{Node: c.Node, Unit: c.Role, Action: plan.WouldRemove, Machine: p})
+		r.obsolete = append(r.obsolete, c.Node)
 	}
 	if !machinePlan.AssignsAddresses() || r.Eval.Facts != "" && r.Eval.Facts != m.Dir.Facts() {
-		return out, done, nil
+		return "", done, nil
 	}
 	for _, p := range machinePlan.Places {
 		machine := recorded.Machines[p.Node]
@@ -252,9 +246,47 @@ func (r *run) previewMachines(ctx context.Context) (out machinePreviews, done fu
 		recorded.Machines[p.Node] = machine
 	}
 	data, err := m.EncodeFacts(recorded)
-	if err != nil {
-		return out, done, err
+	if err != nil || data == nil {
+		return "", done, err
 	}
-	out.facts, done, err = writeFacts(data)
-	return out, done, err
+	return writeFacts(data)
+}
+
+func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machine.DestroyPlan, o Options) ([]state.NodeResult, error) {
+	if d.Store.State().Cluster == nil {
+		return []state.NodeResult{}, nil
+	}
+	if d.Engines != nil && (!destroyPlan.WholeCluster || d.hasRemainingMembers(destroyPlan.RemovedNodes())) {
+		if err := d.removeDestroyedMembers(ctx, destroyPlan, o); err != nil {
+			return nil, err
+		}
+	}
+	return d.Machines.Destroy(ctx, destroyPlan, d.Store, d.Record, o.Parallel)
+}
+
+// hasRemainingMembers reports whether a deployed node that may be a cluster member remains after the nodes in removed are removed, such as
+// a node whose machine nixbench does not manage.
+func (d *Deployer) hasRemainingMembers(removed []string) bool {
+	hive, recorded := d.Machines.Hive, d.Store.State()
+	return slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool {
+		u := hive.Unit(n.Unit)
+		member := hive.Broken[n.Unit] != nil || u != nil && u.Deployment.Engine != nil
+		return member && recorded.Nodes[n.Name].LastConfirmed != nil && !slices.Contains(removed, n.Name)
+	})
+}
+
+// removeDestroyedMembers removes the nodes of a destroy plan from their cluster. The engines run commands only on nodes that are
+// not destroyed. An engine without such a node is left as it is.
+func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *machine.DestroyPlan, o Options) error {
+	nodes := destroyPlan.RemovedNodes()
+	engines, err := d.Engines.Of(d.Machines.Hive, d.Fleet, nodes...)
+	if err != nil {
+		return err
+	}
+	if err := rollout.CheckMembersEvaluable(d.Machines.Hive, d.Store); err != nil && !o.WithoutDrain {
+		return err
+	} else if err != nil {
+		d.Send.Warn("machines are removed, and other members may still list their nodes: %v", err)
+	}
+	return rollout.NewCluster(engines, d.observer(d.Machines.Hive, nil, o.Drain)).RemoveMembers(ctx, nodes, o.WithoutDrain)
 }

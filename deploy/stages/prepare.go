@@ -2,6 +2,8 @@ package stages
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -89,20 +91,9 @@ func (l *preparations) inspectWhenReady(ctx context.Context, n nixeval.Node, slo
 // mayHaveEngine reports whether an engine may check the health of the nodes after the run. Such a check compares the failed
 // systemd units after the run with those in the inspection.
 func (l *preparations) mayHaveEngine() bool {
-	if len(l.hive.Broken) > 0 {
-		return true
-	}
-	for _, u := range l.hive.Units {
-		if u.Deployment.Engine != nil {
-			return true
-		}
-	}
-	for _, n := range l.Store.State().Nodes {
-		if n.Engine != "" {
-			return true
-		}
-	}
-	return false
+	recorded := slices.Collect(maps.Values(l.Store.State().Nodes))
+	return len(l.hive.Broken) > 0 || slices.ContainsFunc(recorded, func(n state.Node) bool { return n.Engine != "" }) ||
+		slices.ContainsFunc(l.hive.Units, func(u nixeval.Unit) bool { return u.Deployment.Engine != nil })
 }
 
 // copySystem waits until the system of an inspected node is built, copies the system to the node, and returns its path. It returns
@@ -126,12 +117,6 @@ func (l *preparations) copySystem(ctx context.Context, n nixeval.Node, p *prepar
 func (l *preparations) stop() {
 	l.stopCopies()
 	l.running.Wait()
-}
-
-func (l *preparations) waitInspected() {
-	for _, p := range l.byNode {
-		<-p.inspected
-	}
 }
 
 // ready returns, for each node, a channel. The channel is closed when the preparation of the node has ended.

@@ -88,14 +88,14 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	o.Options.Options, o.Plan = node.Options{Goal: node.Switch}, nil
 	r := d.newRun(hive, nodes, o)
 	r.preview = true
-	machines, done, err := r.previewMachines(ctx)
+	facts, done, err := r.previewMachines(ctx)
 	defer done()
 	if err != nil {
 		return Plan{}, err
 	}
 	prepared := r.prepareNodes(ctx)
 	defer prepared.stop()
-	eval := d.Eval.WithFacts(machines.facts)
+	eval := d.Eval.WithFacts(facts)
 	out := Plan{facts: readFacts(eval)}
 	buildErr := r.systems.build(ctx, eval)
 	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
@@ -106,7 +106,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	versions, refused := r.askVersions(ctx, prepared)
 	cluster, clusterErr := r.observeCluster(ctx, prepared)
 	out.Unknown = cluster.Unknown
-	p := r.decidePlan(ctx, nodes, machines.obsolete, cluster, prepared)
+	p := r.decidePlan(ctx, nodes, r.obsolete, cluster, prepared)
 	describe := describer{r, newDiffs(d.Copier)}
 	decided := map[string]plan.Node{}
 	for _, n := range p.Nodes {
@@ -137,9 +137,9 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 			changed++
 		}
 	}
-	out.Nodes = append(out.Nodes, machines.removed...)
+	out.Nodes = append(out.Nodes, r.removed...)
 	err = errors.Join(buildErr, refused, err, clusterErr, addOrder(ctx, out.Nodes, p, cluster))
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: describePreview(len(machines.removed), changed, len(nodes))})
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: describePreview(len(r.removed), changed, len(nodes))})
 	return out, err
 }
 

@@ -43,14 +43,10 @@ func (d *Deployer) recordSkipped(nodes []nixeval.Node, err error) {
 // replaceResults returns results with the newer result of each node that has one. The fields Task and Activation keep their values in
 // results.
 func replaceResults(results, newer []rollout.Result) []rollout.Result {
-	byNode := map[string]rollout.Result{}
-	for _, r := range newer {
-		byNode[r.Node.Name] = r
-	}
 	out := slices.Clone(results)
 	for i, r := range out {
-		if other, found := byNode[r.Node.Name]; found {
-			out[i] = other
+		if j := slices.IndexFunc(newer, func(n rollout.Result) bool { return n.Node.Name == r.Node.Name }); j >= 0 {
+			out[i] = newer[j]
 			out[i].Task, out[i].Activation = r.Task, r.Activation
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -208,28 +209,96 @@ func (s *systems) buildsOnTarget(unit string) bool {
 	return s.hive.Unit(unit).Deployment.BuildOnTarget
 }
 
-// readFacts returns the facts that an evaluator passes to the hive. It returns nil if there are none. It also returns nil if the
-// facts cannot be read, because the evaluation reports this error.
+// readFacts returns the facts that an evaluator passes to the hive, or nil.
 func readFacts(e *nixeval.Evaluator) []byte {
-	if e.Facts == "" {
-		return nil
-	}
-	data, err := os.ReadFile(e.Facts)
-	if err != nil {
-		return nil
-	}
+	data, _ := os.ReadFile(e.Facts) // the evaluation reports an error
 	return data
 }
 
-// writeFacts writes facts to a temporary file. The returned function remove deletes this file. Without facts, file is empty.
+// writeFacts writes facts to a temporary file. The returned function remove deletes this file.
 func writeFacts(facts []byte) (file string, remove func(), err error) {
-	if facts == nil {
-		return "", func() {}, nil
-	}
 	dir, err := os.MkdirTemp("", "nixbench-plan-")
 	if err != nil {
 		return "", func() {}, err
 	}
 	file = filepath.Join(dir, "runtime.json")
 	return file, func() { _ = os.RemoveAll(dir) }, os.WriteFile(file, facts, 0o600)
+}
+
+type Closure struct {
+	Node  string `json:"node"`
+	Unit  string `json:"unit"`
+	Drv   string `json:"drv,omitempty"`
+	Path  string `json:"path,omitempty"`  // store path of the system
+	Built bool   `json:"built"`           // whether the system is in the store
+	Error string `json:"error,omitempty"` // why the system was not built
+}
+
+// Instantiate evaluates the systems of nodes. With keepGoing, it returns the closures of the systems that could be evaluated, and
+// an error about the other nodes. Without keepGoing, it returns no closures if one of the systems cannot be evaluated. Unless each
+// is nil, it is called with closures as soon as they are evaluated, as [nixeval.Evaluator.Instantiate] does.
+func Instantiate(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool, each func(map[string]nixeval.Closure)) (map[string]nixeval.Closure, error) {
+	failed := map[string]*nixeval.NixError{}
+	var units []string
+	for _, u := range selection.Units(nodes) {
+		if err := hive.Broken[u]; err != nil {
+			failed[u] = err
+		} else {
+			units = append(units, u)
+		}
+	}
+	if each == nil || len(failed) > 0 && !keepGoing { // without keepGoing, the run will fail
+		each = func(map[string]nixeval.Closure) {}
+	}
+	closures, err := e.Instantiate(ctx, units, each)
+	var ee *nixeval.EvalError
+	if err != nil && !errors.As(err, &ee) {
+		return nil, err
+	}
+	if ee != nil {
+		maps.Copy(failed, ee.Units)
+	}
+	if len(failed) == 0 {
+		return closures, nil
+	}
+	if !keepGoing {
+		closures = nil
+	}
+	return closures, &nixeval.EvalError{Units: failed}
+}
+
+// Build evaluates and builds the systems of nodes, and returns the result of every node.
+// The error wraps an [*nixeval.EvalError], an [*nixeval.BuildError] or both.
+func Build(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool) ([]Closure, error) {
+	closures, evalErr := Instantiate(ctx, e, hive, nodes, keepGoing, nil)
+	failed := &nixeval.EvalError{}
+	if evalErr != nil && !errors.As(evalErr, &failed) {
+		return nil, evalErr
+	}
+	var built []string
+	var buildErr error
+	if len(closures) > 0 {
+		built, buildErr = e.Build(ctx, closures, hive.Meta.MachinesFile)
+	}
+	return closureResults(nodes, closures, built, failed, buildErr), errors.Join(evalErr, buildErr)
+}
+
+// closureResults returns the result of each node. built are the units of the hive that were built.
+func closureResults(nodes []nixeval.Node, closures map[string]nixeval.Closure, built []string, failed *nixeval.EvalError, buildErr error) []Closure {
+	out := make([]Closure, len(nodes))
+	for i, n := range nodes {
+		c, evaluated := closures[n.Unit]
+		r := Closure{Node: n.Name, Unit: n.Unit, Drv: c.Drv, Path: c.Out, Built: slices.Contains(built, n.Unit)}
+		switch {
+		case r.Built:
+		case failed.Units[n.Unit] != nil:
+			r.Error = "evaluation: " + failed.Units[n.Unit].Error()
+		case !evaluated:
+			r.Error = "not built, because other nodes could not be evaluated"
+		case buildErr != nil:
+			r.Error = fmt.Sprintf("build: %v", buildErr)
+		}
+		out[i] = r
+	}
+	return out
 }
