@@ -168,7 +168,7 @@ func (s *Session) noteAway() {
 		}
 		list = append(list, text)
 	}
-	count := fleet.Count(len(s.Away), "node") + " away"
+	count := event.Count(len(s.Away), "node") + " away"
 	if len(s.Nodes) == 0 {
 		count += ", and no other node is selected"
 	}

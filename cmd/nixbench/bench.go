@@ -16,7 +16,6 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -146,8 +145,8 @@ func showBenchPlan(a *app, s *sweeps.Subject, design results.Design, duration re
 		order = append(order, ui.Row{fmt.Sprint(t.Number), block, bench.NameCell(s.Cells, t.Cell)})
 	}
 	a.view.Result(map[string]any{"name": s.Name, "configurations": configurations, "workloads": s.Described, "trials": trials, "design": design, "duration": duration}, func(w io.Writer) {
-		fmt.Fprintf(w, "benchmark %s: %s in %s, %s, %s, seed %d, order %s, reset %s\n\n", s.Name, fleet.Count(len(s.Cells), "cell"),
-			fleet.Count(len(configurations), "configuration"), fleet.Count(s.Repetitions, "block"), fleet.Count(len(trials), "trial"), s.Seed, s.Order, s.Reset)
+		fmt.Fprintf(w, "benchmark %s: %s in %s, %s, %s, seed %d, order %s, reset %s\n\n", s.Name, event.Count(len(s.Cells), "cell"),
+			event.Count(len(configurations), "configuration"), event.Count(s.Repetitions, "block"), event.Count(len(trials), "trial"), s.Seed, s.Order, s.Reset)
 		ui.Table(w, rows)
 		fmt.Fprintln(w)
 		if same := bench.FormatCell(bench.CommonLevels(s.Cells)); same != "" {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/selection"
 )
@@ -78,7 +78,7 @@ func runDestroy(a *app, flags destroyFlags) error {
 			if flags.forget != "" {
 				question = "abandon %s, without removing anything on the hypervisor?"
 			}
-			return a.askAboutList("destroy", fmt.Sprintf(question, fleet.Count(len(p.Removals), "machine")), p.Lines(), flags.yes)
+			return a.askAboutList("destroy", fmt.Sprintf(question, event.Count(len(p.Removals), "machine")), p.Lines(), flags.yes)
 		},
 	})
 	if results == nil {

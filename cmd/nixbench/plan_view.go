@@ -9,7 +9,6 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/plan"
@@ -88,7 +87,7 @@ func formatCopy(p stages.Preview) string {
 	case p.Copy.Paths == 0:
 		return ""
 	}
-	return fleet.Count(p.Copy.Paths, "path") + ", " + event.Size(p.Copy.Bytes)
+	return event.Count(p.Copy.Paths, "path") + ", " + event.Size(p.Copy.Bytes)
 }
 
 // formatKeyChanges formats how many keys of a node change: `upload 2, remove 1`.

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
-	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -59,7 +59,7 @@ func stopCommand(a *app) *cobra.Command {
 			if len(running) == 0 {
 				return nil
 			}
-			return a.confirm(fmt.Sprintf("shut down %s (%s)?", fleet.Count(len(running), "machine"), strings.Join(running, ", ")), flags.on, flags.yes)
+			return a.confirm(fmt.Sprintf("shut down %s (%s)?", event.Count(len(running), "machine"), strings.Join(running, ", ")), flags.on, flags.yes)
 		}, (*machine.Power).Stop)
 	})
 	f := cmd.Flags()

@@ -13,6 +13,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -103,7 +104,7 @@ func executeSteps(a *app, s *deploy.Session, steps []stages.Step, o stages.Optio
 		a.view.Result(append([]state.NodeResult{}, s.Away...), nothing)
 		return joinStepErrors(steps)
 	}
-	if err := a.confirm(fmt.Sprintf("%s %s?", verb, fleet.Count(changing, "node")), on, yes); err != nil {
+	if err := a.confirm(fmt.Sprintf("%s %s?", verb, event.Count(changing, "node")), on, yes); err != nil {
 		return err
 	}
 	results, err := s.Execute(a.ctx, steps, o)

@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -76,13 +75,6 @@ func Errors[T any](outcomes []Outcome[T]) []error {
 		}
 	}
 	return errs
-}
-
-func Count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // ForAll calls f for all names at the same time, and joins the errors. A panic of f becomes an error.

@@ -25,7 +25,7 @@ import (
 func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before map[string]activate.Node, send event.Sink) []check.Condition {
 	var inspected []fleet.Outcome[activate.Node]
 	return []check.Condition{{
-		Name: fleet.Count(len(nodes), "node") + " up, without failed units",
+		Name: event.Count(len(nodes), "node") + " up, without failed units",
 		Probe: func(ctx context.Context) error {
 			var bad, final []string // final: what waiting does not change
 			var still []event.Event
@@ -121,7 +121,7 @@ func EngineConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 			own = append(own, c)
 		}
 		programs = append(programs, check.Condition{
-			Name:   "programs of " + fleet.Count(len(nodes), "member") + " run",
+			Name:   "programs of " + event.Count(len(nodes), "member") + " run",
 			Within: programTimeout,
 			Look:   look(e),
 			Probe: func(ctx context.Context) error {
@@ -157,7 +157,7 @@ func HealthConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int) []chec
 		return nil
 	}
 	return []check.Condition{{
-		Name: "health checks of " + fleet.Count(len(checked), "node") + " pass", Limit: limit,
+		Name: "health checks of " + event.Count(len(checked), "node") + " pass", Limit: limit,
 		Probe: func(ctx context.Context) error {
 			var bad []string
 			for _, err := range fleet.Errors(fleet.Each(ctx, checked, parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {

@@ -29,7 +29,7 @@ func Nodes(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, parallel i
 			failed++
 		}
 	}
-	text := fleet.Count(len(nodes), "node")
+	text := event.Count(len(nodes), "node")
 	if failed > 0 {
 		text = fmt.Sprintf("%d of %s cannot be inspected", failed, text)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -80,7 +79,7 @@ func examineCapacity(plan *OpenPlan) []provider.Finding {
 	}
 	memory := provider.Finding{What: "memory", State: provider.FindingOK, Text: "no machine has to be created"}
 	if created > 0 {
-		memory.Text = "there is room for " + fleet.Count(created, "new machine")
+		memory.Text = "there is room for " + event.Count(created, "new machine")
 	}
 	out := []provider.Finding{memory}
 	for _, name := range slices.Sorted(maps.Keys(disks)) {

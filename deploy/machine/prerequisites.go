@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
@@ -113,5 +112,5 @@ func (f *prerequisites) prepareImages() {
 			failed = true // the error itself is returned by the tasks of the machines that need the image
 		}
 	}
-	f.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Image, Total: len(f.keys), Failed: failed, Text: fleet.Count(len(f.keys), "image")})
+	f.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Image, Total: len(f.keys), Failed: failed, Text: event.Count(len(f.keys), "image")})
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
@@ -81,7 +80,7 @@ func (b *Set) sendPhaseEnd(counts map[changes.Action]int) {
 	}
 	text := countActions(counts)
 	if failed > 0 {
-		text = fmt.Sprintf("%d of %s not ready", failed, fleet.Count(len(b.tasks), "machine"))
+		text = fmt.Sprintf("%d of %s not ready", failed, event.Count(len(b.tasks), "machine"))
 	}
 	b.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Total: len(b.tasks), Failed: failed > 0, Text: text})
 }

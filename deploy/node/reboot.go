@@ -46,7 +46,7 @@ func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeo
 		text += fmt.Sprintf(", in generation %d", r.After)
 	}
 	if len(after.Failed) > 0 {
-		text += fmt.Sprintf("; %s failed", fleet.Count(len(after.Failed), "unit"))
+		text += fmt.Sprintf("; %s failed", event.Count(len(after.Failed), "unit"))
 	}
 	return r, text, nil
 }

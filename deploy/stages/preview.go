@@ -182,9 +182,9 @@ func (p Plan) Changes() bool {
 }
 
 func describePreview(removed, changed, nodes int) string {
-	text := fmt.Sprintf("%d of %s would change", changed, fleet.Count(nodes, "node"))
+	text := fmt.Sprintf("%d of %s would change", changed, event.Count(nodes, "node"))
 	if removed > 0 {
-		text = fleet.Count(removed, "node") + " would be removed, " + text
+		text = event.Count(removed, "node") + " would be removed, " + text
 	}
 	return text
 }
