@@ -32,8 +32,7 @@ func newEngines(dir state.Dir) rollout.Engines {
 	return out
 }
 
-// accessFiles returns the names of the files in the state folder into which commands of engines write credentials, such as a
-// kubeconfig.
+// accessFiles returns the names of the files in the state folder into which commands of engines write credentials.
 func accessFiles() []string {
 	var out []string
 	for _, k := range EngineKinds() {
@@ -54,8 +53,7 @@ func defaultAPIPort(hive *nixeval.Hive) int {
 	return 0
 }
 
-// describeNewClusters returns usage texts for the new clusters of the hive. A cluster is new if no node ran its engine according
-// to the state before.
+// describeNewClusters returns usage texts for the clusters of the hive whose engine ran on no node according to the state before.
 func describeNewClusters(hive *nixeval.Hive, before *state.State) []string {
 	members := engine.MembersByKind(hive)
 	var out []string

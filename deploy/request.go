@@ -118,8 +118,7 @@ func OpenEvaluator(ctx context.Context, r Request) (*nixeval.Evaluator, error) {
 	return s.Eval, nil
 }
 
-// NodeNamed returns a function for Request.Pick. The function returns the node with this name, and fails if the node's deployment
-// options are broken.
+// NodeNamed returns a function for Request.Pick: it returns the node with this name, unless the node's deployment options are broken.
 func NodeNamed(name string) func(*nixeval.Hive) (nixeval.Node, error) {
 	return func(hive *nixeval.Hive) (nixeval.Node, error) {
 		for _, n := range hive.Nodes {

@@ -164,8 +164,7 @@ func (s *Session) State() (*state.State, error) {
 
 func (s *Session) Engines() ([]engine.Engine, error) { return newEngines(s.Dir).Of(s.Hive, s.Fleet) }
 
-// withRecord calls f and writes a record of the run, also if f fails. It writes no record if the user has answered a question of f
-// with no.
+// withRecord calls f and records the run, also if f fails, but not if the user has answered a question of f with no.
 func (s *Session) withRecord(ctx context.Context, f func(*stages.Deployer) error) error {
 	store, err := s.Lock.Store()
 	if err != nil {
@@ -208,8 +207,7 @@ func newDeployer(s *Session, store *state.Store) *stages.Deployer {
 	}
 }
 
-// keepRoots makes garbage collector roots for closures that were built on this machine, so that Nix does not delete them. built
-// maps a unit of the evaluation to its closure.
+// keepRoots makes garbage collector roots for closures that were built on this computer, by unit of the evaluation.
 func keepRoots(ctx context.Context, e *nixeval.Evaluator, dir state.Dir, built map[string]nixeval.Closure) error {
 	links := map[string]string{}
 	for unit, c := range built {

@@ -135,8 +135,7 @@ func (s *Session) Build(ctx context.Context, keepGoing bool, results, file strin
 	return built, err
 }
 
-// Plan returns what Apply would do. If file is set, Plan also writes the plan to this file, together with the command's arguments
-// with which the plan was made.
+// Plan returns what Apply would do. If file is set, Plan also writes the plan to it, with the arguments with which it was made.
 func (s *Session) Plan(ctx context.Context, o stages.Options, file string, arguments stages.PlanArguments) (stages.Plan, error) {
 	defer s.noteAway()
 	made, err := preview(ctx, s, o)
@@ -187,8 +186,7 @@ func checkNoCluster(p *PlanFile, recorded *state.State) error {
 	return nil
 }
 
-// hasNothingToDo reports whether no node is selected, because all are away, and no machine of a former node of the hive can be
-// removed.
+// hasNothingToDo reports whether no node is selected, because all are away, and no machine of a former node can be removed.
 func hasNothingToDo(s *Session, recorded *state.State, o stages.Options) bool {
 	former := maps.Clone(recorded.Machines)
 	for _, n := range s.Hive.Nodes {
@@ -216,8 +214,7 @@ func preview(ctx context.Context, s *Session, o stages.Options) (stages.Plan, er
 	return copied.Preview(ctx, s.Hive, s.Nodes, o)
 }
 
-// verifyPlan makes a new plan with the arguments of a plan file. It returns an error of the kind Outdated if the new plan differs from
-// the plan in the file.
+// verifyPlan makes a new plan with the arguments of a plan file. If it differs from that in the file, the error has the kind Outdated.
 func verifyPlan(ctx context.Context, s *Session, o ApplyOptions) (*stages.Plan, error) {
 	saved := s.request.Plan
 	saved.Nodes = slices.DeleteFunc(saved.Nodes, func(p stages.Preview) bool { return slices.Contains(o.Away, p.Node) })

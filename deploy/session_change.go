@@ -81,8 +81,7 @@ func (s *Session) ChangePower(ctx context.Context, o machine.PowerOptions, ask f
 	return results, err
 }
 
-// RotateSecret generates a new value for a secret. If the secret is a key ring, which is changed in several steps, it carries out
-// the next step of its rotation.
+// RotateSecret generates a new value for a secret, or carries out the next step of the rotation of a key ring.
 func (s *Session) RotateSecret(ctx context.Context, name string) (vault.Step, error) {
 	return s.Machines.Vault.Rotate(name, func(sum string) error {
 		if len(s.Hive.Broken) > 0 { // nodes that cannot be evaluated may need the new version of the secret, too
@@ -96,8 +95,7 @@ func (s *Session) RotateSecret(ctx context.Context, name string) (vault.Step, er
 	})
 }
 
-// checkKeyDistributed returns an error unless all nodes that share encrypted data use the new version of a key ring. name is the
-// name of the key ring, and sum is the checksum of its new version.
+// checkKeyDistributed returns an error unless all nodes that share encrypted data use the key ring with this checksum.
 func checkKeyDistributed(ctx context.Context, engines []engine.Engine, name, sum string) error {
 	for _, e := range engines {
 		holder, ok := e.(engine.Keyholder)
@@ -129,8 +127,7 @@ type DestroyRequest struct {
 	Ask func(*machine.DestroyPlan) error // asks the user to confirm removals; nil: does not ask
 }
 
-// Destroy removes machines, and returns the plan that it has carried out. The plan is nil if nixbench has booted no machine of the
-// cluster.
+// Destroy removes machines, and returns the plan that it has carried out; nil if nixbench has booted no machine of the cluster.
 func (s *Session) Destroy(ctx context.Context, r DestroyRequest) (done *machine.DestroyPlan, results []state.NodeResult, err error) {
 	recorded, err := s.State()
 	if err != nil {

@@ -57,8 +57,7 @@ func (s *Session) Check(ctx context.Context, o engine.CheckOptions, health bool)
 	return check.Await(ctx, conditions, s.Send)
 }
 
-// RunOnNodes calls f for each selected node at the same time. f runs a command on the node. The value of an outcome is the exit
-// status of this command.
+// RunOnNodes calls f, which runs a command, for all selected nodes at once. The value of an outcome is the command's exit status.
 func RunOnNodes(ctx context.Context, s *Session, f func(context.Context, *remote.Host, nixeval.Node) error) []fleet.Outcome[int] {
 	return fleet.Each(ctx, s.Nodes, s.request.Parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
 		h, err := s.Fleet.Host(ctx, n)

@@ -123,9 +123,8 @@ func bootedNodes(r Request, hive *nixeval.Hive, nodes []nixeval.Node) ([]nixeval
 	return booted, nil
 }
 
-// leaveOutAway connects to the selected nodes that may be away, and moves those at whose hosts nothing answers from s.Nodes to
-// s.Away. A node that answers and refuses the login stays in s.Nodes: the command reports its error. Later steps use the
-// connections.
+// leaveOutAway connects to the selected nodes that may be away, and moves those at whose hosts nothing answers from s.Nodes to s.Away.
+// A node that answers and refuses the login stays in s.Nodes: the command reports its error. Later steps use the connections.
 func leaveOutAway(ctx context.Context, s *Session) {
 	if s.request.MayBeAway == nil {
 		return

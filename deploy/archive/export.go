@@ -42,8 +42,7 @@ type Result struct {
 	Changed bool `json:"changed"` // false if an import changed nothing, because the folder had the same state
 }
 
-// Export writes the state of the cluster to file, encrypted for the recipients. If file exists, it is replaced only if it is
-// encrypted with age.
+// Export writes the state of the cluster to file, encrypted for the recipients. It replaces only a file that age has encrypted.
 func Export(lock *state.Lock, cluster, file string, recipients []age.Recipient) (*Result, error) {
 	old, err := durable.Read(file, durable.RecordSize)
 	switch {

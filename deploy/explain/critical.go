@@ -50,8 +50,7 @@ func findCriticalPath(spans []Span, total Seconds) []Span {
 	return path
 }
 
-// lastEndedBefore returns the last span of spans that ended at t or earlier. spans must be
-// ordered by end. The bool is false if there is no such span.
+// lastEndedBefore returns the last of the spans, which must be ordered by end, that ended at t or earlier, and whether there is one.
 func lastEndedBefore(spans []Span, t Seconds) (Span, bool) {
 	i := sort.Search(len(spans), func(i int) bool { return spans[i].end() > t })
 	if i == 0 {

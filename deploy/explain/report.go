@@ -179,10 +179,9 @@ var nodePhases = map[event.Phase][]event.Phase{
 	event.Deploy:    {event.Copy, event.Keys, event.Activate, event.Confirm},
 }
 
-// leafSpans returns the spans that contain no other spans. These are all spans of nodes, and those spans of the
-// whole run for whose phase, and for whose nodePhases, no node has a span. A build may begin while other systems
-// are evaluated. Its span then begins only when the evaluation has ended, because the build waits for the
-// evaluation until then.
+// leafSpans returns the spans that contain no other spans. These are all spans of nodes, and those spans of the whole run for whose
+// phase, and for whose nodePhases, no node has a span. A build may begin while other systems are evaluated. Its span then begins only
+// when the evaluation has ended, because the build waits for the evaluation until then.
 func leafSpans(r Report) []Span {
 	var out []Span
 	var evaluated Seconds

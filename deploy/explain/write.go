@@ -119,8 +119,7 @@ func padOrCut(s string, n int) string {
 	return fmt.Sprintf("%-*s", n, s)
 }
 
-// writePath writes the critical path: a line for each of the longest steps, and one for all others. The conditions of a check follow
-// its line.
+// writePath writes the critical path: a line for each of the longest steps, with the conditions of a check, and one for all others.
 func (r Report) writePath(w io.Writer) {
 	if len(r.Critical) == 0 {
 		return

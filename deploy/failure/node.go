@@ -34,9 +34,8 @@ func Message(e OnNode) string {
 	return node + ": " + text
 }
 
-// TextOn returns the message of err without the name of the node, if err is an error about this node. It is for
-// texts that begin with the name of the node. TextOn also examines the causes of err, as long as each message
-// begins with the message of its cause.
+// TextOn returns the message of err without the name of the node, if err is an error about this node. It is for texts that begin with
+// the name of the node. TextOn also examines the causes of err, as long as each message begins with the message of its cause.
 func TextOn(node string, err error) string {
 	if e, ok := err.(OnNode); ok {
 		if of, text := e.OnNode(); of == node {

@@ -108,8 +108,7 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 func (f *Fleet) Hive() *nixeval.Hive   { return f.hive }
 func (f *Fleet) EventSink() event.Sink { return f.options.Send }
 
-// Drop closes the connection to a node. It is called after the node's machine was recreated or
-// restarted.
+// Drop closes the connection to a node, after the node's machine was recreated or restarted.
 func (f *Fleet) Drop(node string) {
 	f.mu.Lock()
 	h := f.hosts[node]
@@ -149,8 +148,7 @@ func (f *Fleet) Target(n nixeval.Node) (sshconfig.Target, error) {
 	}, nil
 }
 
-// AnsweringTarget returns the target of a node. If deployment.targetHost has several hosts, it logs in to find out which of them
-// answers.
+// AnsweringTarget returns the target of a node. If deployment.targetHost has several hosts, it logs in to find out which one answers.
 func (f *Fleet) AnsweringTarget(ctx context.Context, n nixeval.Node) (sshconfig.Target, error) {
 	target, err := f.Target(n)
 	if err != nil || len(target.Fallbacks) == 0 {

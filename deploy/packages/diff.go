@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// Change is the change of a package between two closures. A package is identified by its name, since a store path
-// says nothing else.
+// Change is the change of a package between two closures. A package is identified by its name, since a store path says nothing else.
 type Change struct {
 	Name  string   `json:"name"`
 	From  []string `json:"from"`  // versions in the first closure, which may be ""; empty: the closure has no such package

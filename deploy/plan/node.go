@@ -97,8 +97,7 @@ func ActivateEarlier(n nixeval.Node, options Options) Node {
 	return Node{Observation: Observation{Task: node.Task{Node: n}}, Action: WouldSwitch, Changes: now, Drain: now && !options.WithoutDrain, Noop: !now}
 }
 
-// decideAction returns the action of the run on a node, such as WouldSwitch. If the node cannot be deployed, it also returns
-// the reason.
+// decideAction returns the action of the run on a node, such as WouldSwitch, and the reason if the node cannot be deployed.
 func decideAction(o Observation, options node.Options) (string, error) {
 	n, desired := o.Observed, node.TargetSystem(o.Closure, options)
 	switch {

@@ -62,8 +62,7 @@ type Drains struct {
 	Leave    []string // nodes that leave their engine; they are drained before the first node changes
 }
 
-// Decide orders nodes into waves, which change one after the other. removed are the nodes whose machines the run removes at its
-// end.
+// Decide orders nodes into waves, which change one after the other. removed are the nodes whose machines the run removes at its end.
 //
 //   - The first wave has the nodes on which nothing restarts. In a running cluster it also has the nodes that
 //     are about to join, and, if share is all, the nodes without an engine.

@@ -54,10 +54,9 @@ type Observer struct {
 	Send      event.Sink
 }
 
-// Observe asks the engines of the hive for their members. It does not ask an engine before the first deployment
-// of the engine's nodes. If an engine does not answer, its members are all its nodes that were deployed before,
-// according to the state or to the node itself. Otherwise an engine that fails for a moment would turn a rolling update
-// into a change of all nodes at once.
+// Observe asks the engines of the hive for their members. It does not ask an engine before the first deployment of the engine's nodes.
+// If an engine does not answer, its members are all its nodes that were deployed before, according to the state or to the node itself.
+// Otherwise an engine that fails for a moment would turn a rolling update into a change of all nodes at once.
 //
 // A node that runs another engine is no member of the hive's engine, even if that engine still lists the node from earlier. The
 // engine that the node runs now is asked for its members too, see drainLeaving.
@@ -182,8 +181,7 @@ func (r reporter) sendProgress(node, text string) {
 	r.send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: node, Text: text})
 }
 
-// runMemberStep calls step, which waits for a member, uncordons the member or removes it. It sends events for the start and the
-// end of this call.
+// runMemberStep calls step, which waits for a member, uncordons it or removes it, and sends events for the start and the end.
 func (r reporter) runMemberStep(ctx context.Context, e engine.Engine, node, text string, step func(context.Context) error) error {
 	r.send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
 	err := r.watch(ctx, e, []string{node}, step)
@@ -206,8 +204,7 @@ func among[T any](nodes []string, m map[string]T) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { _, found := m[node]; return !found })
 }
 
-// NewClusterUnavailableError returns the error that no node can be removed from a cluster, because the cluster's engine does not
-// answer, for the reason err.
+// NewClusterUnavailableError returns the error that no node can be removed from a cluster, because its engine does not answer.
 func NewClusterUnavailableError(err error) error {
 	return failure.WithHint(failure.WithKind(failure.Cluster, fmt.Errorf("no node can be removed from the cluster: %w", err)),
 		"--no-drain removes the machines without this step; the other members still list them")

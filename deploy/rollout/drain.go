@@ -46,8 +46,7 @@ func failedStep(node string, err error) error {
 	return &fleet.NodeError{Node: node, Step: event.Drain, Err: err}
 }
 
-// findBrokenMembers returns the nodes on which systemd units of the engine itself are down, and sends a warning for each of these
-// nodes.
+// findBrokenMembers returns the nodes on which systemd units of the engine itself are down, and sends a warning for each.
 func (r reporter) findBrokenMembers(ctx context.Context, e engine.Engine, nodes []string) []string {
 	faults := make([]error, len(nodes))
 	var inspected sync.WaitGroup
@@ -65,8 +64,7 @@ func (r reporter) findBrokenMembers(ctx context.Context, e engine.Engine, nodes 
 	return broken
 }
 
-// CheckDrains returns, by node, what the drains of a plan would delete, and what would block them. It returns an
-// [engine.BlockedError] if a drain would be blocked.
+// CheckDrains returns, by node, what the drains of a plan would delete or what blocks them; if one is blocked, also a BlockedError.
 func (cluster Cluster) CheckDrains(ctx context.Context, d plan.Drains) (map[string]engine.DrainCheck, error) {
 	all := map[string]engine.DrainCheck{}
 	o := cluster.observer.Drain

@@ -35,8 +35,7 @@ type engineWithMembers struct {
 	members []engine.Member
 }
 
-// makeEngines returns the engines of the hive with their desired members, ordered by kind. It leaves out the nodes that the
-// argument without names: they are about to be removed, and must not be asked.
+// makeEngines returns the engines of the hive with their desired members, ordered by kind and without some nodes, see [Engines.Of].
 func (makers Engines) makeEngines(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engineWithMembers, error) {
 	var out []engineWithMembers
 	all := engine.MembersByKind(hive)
@@ -52,8 +51,7 @@ func (makers Engines) makeEngines(hive *nixeval.Hive, f *fleet.Fleet, without []
 	return out, nil
 }
 
-// VersionChanges returns how a deployment of these nodes would change the version of their engine, by node name. The error joins
-// the errors of the engines, such as a version that an engine refuses.
+// VersionChanges returns how a deployment of these nodes would change the version of their engine, by node. An engine may refuse it.
 func VersionChanges(ctx context.Context, makers Engines, f *fleet.Fleet, hive *nixeval.Hive, nodes []nixeval.Node) (map[string]engine.Change, error) {
 	if makers == nil { // nodes without an engine
 		return nil, nil
@@ -92,8 +90,7 @@ func (*UnevaluableMembersError) Hint() string {
 	return "fix their configuration in the hive; nixbench eval shows the errors"
 }
 
-// CheckMembersEvaluable returns an [UnevaluableMembersError] if the evaluation of the hive fails for a node that was deployed
-// before, according to the state.
+// CheckMembersEvaluable returns an [UnevaluableMembersError] if a node that was deployed before can no longer be evaluated.
 func CheckMembersEvaluable(hive *nixeval.Hive, recorded *state.Store) error {
 	e := &UnevaluableMembersError{Err: &nixeval.EvalError{Units: map[string]*nixeval.NixError{}}}
 	for _, n := range hive.Nodes {

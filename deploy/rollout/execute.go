@@ -77,10 +77,9 @@ func (s Slots) Enter() (leave func()) {
 	return func() { <-s }
 }
 
-// Execute changes the nodes of a plan, one wave after the other, and stops after a wave in which a node has failed. Before the
-// first change, it checks the drains of all nodes. It also drains the nodes that leave their engine or are removed at the end of
-// the run. If one of these drains fails, or a later drain would be refused, it changes no node. The error joins the errors of all
-// nodes.
+// Execute changes the nodes of a plan, one wave after the other, and stops after a wave in which a node has failed. Before the first
+// change, it checks the drains of all nodes. It also drains the nodes that leave their engine or are removed at the end of the run. If
+// one of these drains fails, or a later drain would be refused, it changes no node. The error joins the errors of all nodes.
 func (r *Rollout) Execute(ctx context.Context, p plan.Plan, change Change) ([]Result, error) {
 	var results []Result
 	add := func(n plan.Node, outcome state.Outcome, text string, err error) {
@@ -235,10 +234,9 @@ func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result,
 	return result
 }
 
-// recreateMember removes a member from the cluster, recreates the member's machine, and waits until the node has joined the
-// cluster again. It waits because the next member to be recreated may have data that this node must copy first. For the same
-// reason, it first waits for other nodes that are about to join and may only be changed one at a time: a killed run may have
-// recreated their machines.
+// recreateMember removes a member from the cluster, recreates the member's machine, and waits until the node has joined the cluster
+// again. It waits because the next member to be recreated may have data that this node must copy first. For the same reason, it first
+// waits for other nodes that are about to join and may only be changed one at a time: a killed run may have recreated their machines.
 func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Result, change Change) Result {
 	cluster, name := r.Cluster, n.Node.Name
 	e := cluster.Members[name].Engine

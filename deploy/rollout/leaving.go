@@ -160,9 +160,8 @@ func (l leaving) drainOptions(leave []string, o engine.DrainOptions) engine.Drai
 	return o
 }
 
-// removeLeaving removes a node from the engine that the node leaves, before the node changes. If no node of the hive stays a
-// member of this engine, removeLeaving does nothing: the engine's list of members is kept for the case that the nodes go back to
-// it.
+// removeLeaving removes a node from the engine that the node leaves, before the node changes. If no node of the hive stays a member of
+// this engine, removeLeaving does nothing: the engine's list of members is kept for the case that the nodes go back to it.
 func (cluster Cluster) removeLeaving(ctx context.Context, node string) error {
 	for _, l := range cluster.leaving {
 		if _, isMember := l.members[node]; !isMember || !l.remains {

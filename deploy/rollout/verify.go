@@ -81,8 +81,7 @@ func NewAdjustError(err error) error {
 	return failure.WithHint(failure.WithKind(failure.Check, err), "run nixbench apply again; it changes only these settings")
 }
 
-// adjustMembers changes settings of members, such as labels, to the values in the hive. These settings are not part of the
-// members' systems.
+// adjustMembers changes settings of members, such as labels, to the values in the hive.
 func (cluster Cluster) adjustMembers(ctx context.Context, nodes []string) error {
 	if len(nodes) == 0 {
 		return nil
@@ -111,8 +110,7 @@ func (cluster Cluster) PreviewAdjustments(ctx context.Context, nodes []string) m
 	return changes
 }
 
-// adjust changes the settings of members to those of the hive, and returns the differences, by node name. With dry, it only
-// returns them.
+// adjust changes the settings of members to those of the hive, unless dry is set, and returns the differences, by node.
 func adjust(ctx context.Context, engines []engine.Engine, nodes []string, dry bool) (map[string][]string, error) {
 	all := map[string][]string{}
 	var errs []error
@@ -126,8 +124,7 @@ func adjust(ctx context.Context, engines []engine.Engine, nodes []string, dry bo
 	return all, errors.Join(errs...)
 }
 
-// AdjustmentLines returns one line for each different list of changes. The line begins with the names of all nodes for which the
-// list is the same.
+// AdjustmentLines returns a line for each different list of changes, with the names of all nodes for which the list is the same.
 func AdjustmentLines(changes map[string][]string) []string {
 	nodes := map[string][]string{}
 	var texts []string

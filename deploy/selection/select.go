@@ -26,9 +26,8 @@ type term struct {
 	glob  string
 }
 
-// ParseSelector parses all values of --on. `web-*,@db,!web-3` selects every node whose name begins with web- or
-// whose tag or role is db, but not web-3. If all terms begin with !, it selects all other nodes. The order of
-// terms does not matter.
+// ParseSelector parses all values of --on. `web-*,@db,!web-3` selects every node whose name begins with web- or whose tag or role is
+// db, but not web-3. If all terms begin with !, it selects all other nodes. The order of terms does not matter.
 func ParseSelector(args []string) (Selector, error) {
 	var s Selector
 	for _, arg := range args {
@@ -69,13 +68,11 @@ func toPathGlob(glob string) string {
 
 func (s Selector) All() bool { return len(s.want) == 0 && len(s.not) == 0 }
 
-// Select returns the selected nodes in the order of the hive. A term without a glob that matches no name, tag
-// or role is an error. If such a term were ignored, a misspelled !term would select a node that the user wanted
-// to exclude.
+// Select returns the selected nodes in the order of the hive. A term without a glob that matches no name, tag or role is an error. If
+// such a term were ignored, a misspelled !term would select a node that the user wanted to exclude.
 //
-// The tags of a node that cannot be evaluated are unknown. Such a node is selected if a term of want is a tag,
-// unless a term of not matches its name. The run then reports the evaluation error of the node instead of
-// leaving the node out.
+// The tags of a node that cannot be evaluated are unknown. Such a node is selected if a term of want is a tag, unless a term of not
+// matches its name. The run then reports the evaluation error of the node instead of leaving the node out.
 func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 	for _, t := range slices.Concat(s.want, s.not) {
 		if !t.canMatch(h) {
@@ -107,8 +104,7 @@ func (s Selector) String() string {
 	return strings.Join(parts, ",")
 }
 
-// explainMismatch returns the error for a term that matches nothing in the hive. If the term would match with an @ added or
-// removed, the hint of the error says so.
+// explainMismatch returns the error for a term that matches nothing, with a hint if it would match with an @ added or removed.
 func (t term) explainMismatch(h *nixeval.Hive) error {
 	kind, hint := "node", "%s is a tag or a role; write @%[1]s"
 	if t.label {
@@ -175,8 +171,7 @@ func Names(nodes []nixeval.Node) (names []string) {
 	return names
 }
 
-// Units returns the units of the evaluation (a node, or all nodes of a role) to which the nodes belong, each once, in the order of
-// the nodes.
+// Units returns the units of the evaluation (a node, or all nodes of a role) to which the nodes belong, each once, in order.
 func Units(nodes []nixeval.Node) []string {
 	var out []string
 	for _, n := range nodes {

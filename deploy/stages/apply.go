@@ -44,8 +44,7 @@ type Options struct {
 	RebootTimeout time.Duration // maximum time until a node has booted
 }
 
-// Deployer carries out the commands that change nodes and machines. It holds the evaluator, the connections to
-// nodes, the state and the engines.
+// Deployer carries out the commands that change nodes and machines.
 type Deployer struct {
 	node.Changer
 	Eval     *nixeval.Evaluator
@@ -116,8 +115,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	return errors.Join(buildErr, err, r.recordChanges(ctx, prepared, results))
 }
 
-// deploy decides the plan and executes it. With --rollback all, it restores all changed nodes if the deployment of a
-// node fails.
+// deploy decides the plan and executes it. With --rollback all, it restores all changed nodes if one of them fails.
 func (r *run) deploy(ctx context.Context, prepared *preparations) ([]rollout.Result, rollout.Cluster, error) {
 	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(r.nodes)})
 	var results []rollout.Result
@@ -152,10 +150,9 @@ func (r *run) deploy(ctx context.Context, prepared *preparations) ([]rollout.Res
 	return results, cluster, err
 }
 
-// execute decides what the run does to the nodes, and does it. If all nodes may change at the same time, each node is changed when
-// its own preparation has ended. No node then depends on the plan of another node, and a node that does not answer delays only
-// itself. Otherwise, execute first waits for the inspections of all nodes, because the order of the waves depends on which nodes
-// will change.
+// execute decides what the run does to the nodes, and does it. If all nodes may change at the same time, each node is changed when its
+// own preparation has ended. No node then depends on the plan of another node, and a node that does not answer delays only itself.
+// Otherwise, execute first waits for the inspections of all nodes, because the order of the waves depends on which nodes will change.
 func (r *run) execute(ctx context.Context, x *rollout.Rollout, prepared *preparations) ([]rollout.Result, error) {
 	change := func(ctx context.Context, nodes []nixeval.Node, removed []string) ([]rollout.Result, error) {
 		p := r.decidePlan(ctx, nodes, removed, x.Cluster, prepared)
@@ -181,8 +178,7 @@ func (r *run) execute(ctx context.Context, x *rollout.Rollout, prepared *prepara
 	return results, errors.Join(errs...)
 }
 
-// changeNode changes one node in its turn. If the change of the node's machine was deferred to this turn, it changes the machine
-// first. Then it deploys the node.
+// changeNode changes one node in its turn: first its machine, if the change of the machine was deferred to this turn.
 func (r *run) changeNode(ctx context.Context, n plan.Node) rollout.Result {
 	if n.Restarts() {
 		if n = r.changeMachine(ctx, n); n.Err != nil {
@@ -198,8 +194,7 @@ func (r *run) changeNode(ctx context.Context, n plan.Node) rollout.Result {
 	return result
 }
 
-// removeObsoleteAndVerify removes the machines of nodes that are no longer in the hive, and then waits until the cluster is
-// healthy.
+// removeObsoleteAndVerify removes the machines of nodes that the hive no longer has, and waits until the cluster is healthy.
 func (r *run) removeObsoleteAndVerify(ctx context.Context, results []rollout.Result, cluster rollout.Cluster) error {
 	if err := r.removeObsoleteMachines(ctx, cluster); err != nil || !r.Goal.ActivatesNow() && !r.RebootNodes {
 		return err
@@ -232,8 +227,7 @@ func changedNodes(results []rollout.Result) []rollout.Result {
 	return out
 }
 
-// restoreChanged rolls all nodes that this run has changed back to their previous systems, and returns their new results. It implements
-// --rollback all.
+// restoreChanged implements --rollback all: it rolls back all nodes that this run has changed, and returns their new results.
 func restoreChanged(ctx context.Context, r *run, cluster rollout.Cluster, results []rollout.Result) ([]rollout.Result, error) {
 	byNode := map[string]rollout.Result{}
 	var nodes []plan.Node
@@ -270,8 +264,7 @@ func restoreChanged(ctx context.Context, r *run, cluster rollout.Cluster, result
 	return restored, err
 }
 
-// dropKeyBackups deletes the backups of replaced keys on the nodes. The nodes kept them for the case that the whole run is rolled
-// back.
+// dropKeyBackups deletes the backups of replaced keys on nodes, which were kept for the case that the whole run is rolled back.
 func dropKeyBackups(ctx context.Context, r *run, results []rollout.Result) error {
 	var nodes []nixeval.Node
 	for _, result := range changedNodes(results) {

@@ -50,8 +50,7 @@ func (r *run) recordChanges(ctx context.Context, prepared *preparations, results
 	return nil
 }
 
-// diffs compares the closures of systems. Many nodes change from one system to the same other system, so each
-// difference is computed once.
+// diffs compares the closures of systems: once for all nodes that change from one system to the same other one.
 type diffs struct {
 	copier *closure.Copier
 
@@ -63,8 +62,7 @@ func newDiffs(copier *closure.Copier) *diffs {
 	return &diffs{copier: copier, bySystems: map[[2]string]*knownDiff{}}
 }
 
-// diffTimeout limits how long nixbench asks the Nix daemon of one node. Other nodes with the same pair of systems wait for the
-// answer.
+// diffTimeout limits how long the Nix daemon of one node is asked, while other nodes with the same systems wait for the answer.
 const diffTimeout = 20 * time.Second
 
 // knownDiff is a difference between two systems. It is computed when the first node asks for it, and kept for other nodes.

@@ -14,8 +14,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// askVersions asks the cluster's engines how the run would change the versions of their software. It returns the changes, by node,
-// and an error if an engine refuses a version.
+// askVersions asks the engines how the run would change the versions of their software, by node. An engine may refuse a version.
 func (r *run) askVersions(ctx context.Context, prepared *preparations) (map[string]engine.Change, error) {
 	if !prepared.hasDeployedMember(ctx) || ctx.Err() != nil {
 		return nil, nil
@@ -23,8 +22,7 @@ func (r *run) askVersions(ctx context.Context, prepared *preparations) (map[stri
 	return rollout.VersionChanges(ctx, r.Engines, r.Fleet, r.hive, r.nodes)
 }
 
-// observeCluster observes the running cluster if this run may disturb it. Otherwise it returns a cluster that contains the engines
-// but no members.
+// observeCluster observes the running cluster if this run may disturb it; otherwise the cluster has engines but no members.
 func (r *run) observeCluster(ctx context.Context, prepared *preparations) (rollout.Cluster, error) {
 	o := r.observer(r.hive, prepared.observed, r.Drain)
 	o.Away = r.Away

@@ -8,6 +8,5 @@
 // on any node before all systems are built and the plan is decided. A stage processes every node, also after the
 // failure of another one, and its error contains all failures.
 //
-// The command plan prints the plan that apply executes. A rollback and a reboot make a plan of their own, and have the same
-// executor.
+// The command plan prints the plan that apply executes. A rollback and a reboot make a plan of their own, and have the same executor.
 package stages

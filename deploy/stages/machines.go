@@ -59,8 +59,7 @@ func (r *run) startMachines(ctx context.Context) (facts string, err error) {
 	return r.factsFile(), nil
 }
 
-// factsFile returns the path of the facts file that nixbench writes, for the evaluation. It returns "" if the user has chosen
-// another facts file.
+// factsFile returns the path of the facts file that nixbench writes, for the evaluation; "" if the user has chosen another one.
 func (r *Deployer) factsFile() string {
 	if r.Eval.Facts != "" {
 		return ""
@@ -87,8 +86,7 @@ func (r *run) startPlannedMachines(ctx context.Context, selected []nixeval.Node)
 	return nil
 }
 
-// planMachines plans the changes of machines. If a change deletes data of the cluster, the text of its reason contains a warning
-// about the data.
+// planMachines plans the changes of machines. The reason of a change that deletes data of the cluster warns about this.
 func (r *run) planMachines(ctx context.Context, selected []nixeval.Node) (*machine.OpenPlan, error) {
 	recorded := r.Store.State()
 	changes, err := r.Machines.MakePlan(ctx, recorded, selected, r.Recreate)
@@ -143,8 +141,7 @@ func checkRecreate(r *run, g *machine.OpenPlan) error {
 	return nil
 }
 
-// addDataWarnings adds a warning to the reason of each change that deletes data of the cluster. The user reads
-// the reason before approving the change.
+// addDataWarnings adds a warning to the reason of each change that deletes data of the cluster, which the user reads and approves.
 func addDataWarnings(hive *nixeval.Hive, all []changes.Change, recorded *state.State) {
 	for i := range all {
 		c := &all[i]
@@ -163,8 +160,7 @@ func addDataWarnings(hive *nixeval.Hive, all []changes.Change, recorded *state.S
 	}
 }
 
-// changeMachine carries out the deferred change of a node's machine. Then it inspects the node again, and returns what the run does
-// to the node now.
+// changeMachine carries out the deferred change of a node's machine, inspects the node again, and returns what the run does to it now.
 func (r *run) changeMachine(ctx context.Context, n plan.Node) plan.Node {
 	name := n.Node.Name
 	address := r.Store.State().Machines[name].Address
@@ -182,8 +178,7 @@ func (r *run) changeMachine(ctx context.Context, n plan.Node) plan.Node {
 	return next
 }
 
-// removeObsoleteMachines removes the machines of nodes that are no longer in the hive, and unused images and networks. It is
-// called after all nodes were deployed without an error.
+// removeObsoleteMachines removes the machines of nodes that the hive no longer has, and unused images and networks.
 func (r *run) removeObsoleteMachines(ctx context.Context, cluster rollout.Cluster) error {
 	obsolete, unused := r.machines.Obsolete()
 	if !unused {
@@ -264,8 +259,7 @@ func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machine.DestroyPlan
 	return d.Machines.Destroy(ctx, destroyPlan, d.Store, d.Record, o.Parallel)
 }
 
-// hasRemainingMembers reports whether a deployed node that may be a cluster member remains after the nodes in removed are removed, such as
-// a node whose machine nixbench does not manage.
+// hasRemainingMembers reports whether a deployed node remains that may be a member, such as one whose machine nixbench does not manage.
 func (d *Deployer) hasRemainingMembers(removed []string) bool {
 	hive, recorded := d.Machines.Hive, d.Store.State()
 	return slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool {

@@ -14,8 +14,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// preparation is what happens before a node is changed: its machine becomes ready, the node is inspected, and its system is copied
-// to it.
+// preparation is what happens before a node is changed: its machine gets ready, the node is inspected, and its system copied.
 type preparation struct {
 	inspected chan struct{} // closed after observed and err are set
 	observed  activate.Node // the result of the inspection; empty if the machine does not run

@@ -49,8 +49,7 @@ type Preview struct {
 	Machine *MachinePreview `json:"machine,omitempty"`
 	// Adjust lists the changes to the node's cluster member, such as labels.
 	Adjust []string `json:"adjust,omitempty"`
-	// Drain lists the data that a drain of the node would delete, and the workloads that would block the drain; nil: neither of
-	// them.
+	// Drain lists the data that a drain of the node would delete, and the workloads that would block the drain; nil: neither of them.
 	Drain *engine.DrainCheck `json:"drain,omitempty"`
 	Error string             `json:"error,omitempty"`
 
@@ -143,8 +142,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	return out, err
 }
 
-// addOrder completes the preview of each node that would change: its wave, whether it would be drained, and what the drain would
-// delete.
+// addOrder completes the preview of each node that would change: its wave, and what a drain would delete.
 func addOrder(ctx context.Context, previews []Preview, p plan.Plan, cluster rollout.Cluster) error {
 	byName := map[string]*Preview{}
 	for i := range previews {
@@ -211,8 +209,7 @@ func (r describer) node(ctx context.Context, n plan.Node) Preview {
 	return p
 }
 
-// addDetails adds details to the preview p of a node: the paths to copy, the packages that change, whether a reboot is needed, and
-// the changes of keys and systemd units.
+// addDetails adds what is to be copied, the packages that change, whether a reboot is needed, and the changes of keys and units.
 func (r describer) addDetails(ctx context.Context, p *Preview) error {
 	system, recorded, observed := p.plan.Closure.Out, p.plan.Recorded, p.plan.Observed
 	h, err := r.Fleet.Host(ctx, p.plan.Node)
@@ -242,8 +239,7 @@ func (r describer) addDetails(ctx context.Context, p *Preview) error {
 		needed := booted != none && desired != none && desired != booted
 		p.Reboot = &needed
 	}
-	// If the node runs the last confirmed system and the hive has no keys for the node, there are no keys to
-	// remove.
+	// If the node runs the last confirmed system and the hive has no keys for the node, there are no keys to remove.
 	runsConfirmed := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == observed.Current
 	if keys := p.plan.KeySet; keys != nil && (len(keys.Keys) > 0 || !runsConfirmed) {
 		if err := r.addKeys(ctx, p, h, *keys); err != nil {

@@ -90,8 +90,7 @@ func rebootDeployed(ctx context.Context, r *run, results []rollout.Result) ([]ro
 	return append(failed, rebooted...), errors.Join(append(errs, err)...)
 }
 
-// rebootAndVerify reboots a deployed node, waits until the node has booted the system of its profile, and uploads the node's keys.
-// boot is the boot id before the reboot.
+// rebootAndVerify reboots a deployed node, waits for the system of its profile, and uploads keys. boot is the boot id before.
 func rebootAndVerify(ctx context.Context, r *run, deployed rollout.Result, boot string) rollout.Result {
 	name := deployed.Node.Name
 	result := r.rebootNode(ctx, deployed.Node, boot, r.RebootTimeout)

@@ -40,8 +40,7 @@ func (d *Deployer) recordSkipped(nodes []nixeval.Node, err error) {
 	}
 }
 
-// replaceResults returns results with the newer result of each node that has one. The fields Task and Activation keep their values in
-// results.
+// replaceResults returns results with the newer result of each node that has one, but with the Task and Activation in results.
 func replaceResults(results, newer []rollout.Result) []rollout.Result {
 	out := slices.Clone(results)
 	for i, r := range out {

@@ -21,8 +21,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// RollbackTo is the target of a rollback. The zero value means the systems that the nodes ran before the last
-// run.
+// RollbackTo is the target of a rollback. The zero value means the systems that the nodes ran before the last run.
 type RollbackTo struct {
 	Generation int       // number of a generation in the profile of each node; 0: not set
 	Run        *runs.Run // the target is the system that this run deployed on each node; nil: not set
@@ -106,8 +105,7 @@ func (s *Step) setObserved(o fleet.Outcome[activate.Node], to RollbackTo) {
 	}
 }
 
-// setRunTarget makes the system that run r deployed on the node the target of the step. If r deployed no system on the node, it
-// sets s.SkipReason.
+// setRunTarget makes the system that run r deployed on the node the target, or sets s.SkipReason if there was none.
 func (s *Step) setRunTarget(r *runs.Run) {
 	i := slices.IndexFunc(r.Nodes, func(n state.NodeResult) bool { return n.Node == s.Node.Name })
 	switch {
@@ -141,8 +139,7 @@ func formatGeneration(n activate.Node) string {
 	return "what runs now"
 }
 
-// PlanReboot returns the steps that reboot inspected nodes. With ifNeeded, only nodes that would boot another kernel than the
-// running one are rebooted.
+// PlanReboot returns the steps that reboot inspected nodes; with ifNeeded, only those that would boot another kernel.
 func PlanReboot(inspected []fleet.Outcome[activate.Node], ifNeeded bool) []Step {
 	steps := make([]Step, len(inspected))
 	for i, o := range inspected {
@@ -212,8 +209,7 @@ func (s Step) newResult() rollout.Result {
 	return r
 }
 
-// update calls change for each step, in the waves of a rolling update, and reports the result of each node. The nodes change to
-// systems that they have already.
+// update calls change for each step, in the waves of a rolling update. The nodes change to systems that they have already.
 func (d *Deployer) update(ctx context.Context, steps []Step, o Options, change func(context.Context, Step) rollout.Result) ([]rollout.Result, error) {
 	byNode := map[string]Step{}
 	var nodes []nixeval.Node
@@ -239,8 +235,7 @@ func (d *Deployer) update(ctx context.Context, steps []Step, o Options, change f
 	return results, errors.Join(err, cluster.UncordonReturned(ctx, nodes))
 }
 
-// observer returns an observer of the running cluster. If an engine does not answer, the observer starts systemd units of the
-// engine that are down.
+// observer returns an observer of the cluster, which may start systemd units of an engine that does not answer.
 func (d *Deployer) observer(hive *nixeval.Hive, observed func(node string) activate.Node, o engine.DrainOptions) rollout.Observer {
 	return rollout.Observer{Engines: d.Engines, Fleet: d.Fleet, Hive: hive, Store: d.Store, Observed: observed, MayStart: true, Drain: o, Send: d.Send}
 }

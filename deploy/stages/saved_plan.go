@@ -62,8 +62,7 @@ type PlanArguments struct {
 
 const planVersion = 1
 
-// CheckPortable returns an error if a computer without the hive cannot deploy the nodes. options are the options of Nix that the user
-// has set.
+// CheckPortable returns an error if a computer without the hive cannot deploy the nodes. options are the user's options of Nix.
 func CheckPortable(hive *nixeval.Hive, nodes []nixeval.Node, options [][2]string) error {
 	const anySystem = "/nix/store/00000000000000000000000000000000-system" // the systems are not built yet
 	systems := map[string]nixeval.Closure{}
@@ -289,10 +288,9 @@ func continuesMachine(was, is changes.Action) bool {
 // sourceHashRE matches the store path of a flake's source. The hash in this path changes with each commit of the flake.
 var sourceHashRE = regexp.MustCompile(`/nix/store/[0-9a-z]{32}-source([^0-9A-Za-z+._?=-])`)
 
-// HashDeployment returns a hash of a node's deployment and machine options, without the contents of keys. If an option is a path
-// in the source of a flake, the store path of the source is left out of the hash, so that a change of another file of the flake
-// does not matter. Only the path of an image is hashed in full, because nothing else shows that the image of a new machine has
-// changed.
+// HashDeployment returns a hash of a node's deployment and machine options, without the contents of keys. If an option is a path in the
+// source of a flake, the store path of the source is left out of the hash, so that a change of another file of the flake does not
+// matter. Only the path of an image is hashed in full, because nothing else shows that the image of a new machine has changed.
 func HashDeployment(hive *nixeval.Hive, n nixeval.Node) string {
 	u := hive.Unit(n.Unit)
 	if u == nil {

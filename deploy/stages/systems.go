@@ -125,8 +125,7 @@ func (s *systems) addEvaluated(part map[string]nixeval.Closure) {
 	}
 }
 
-// addBuilt gets systems that were built while other systems are still being evaluated or built. err is the error of other builds
-// in the same batch.
+// addBuilt gets systems that were built, while others are evaluated or built. err is the error of other builds in the same batch.
 func (s *systems) addBuilt(built map[string]nixeval.Closure, err error) {
 	if err != nil && !s.KeepGoing || s.protect(built) != nil {
 		return // nothing to do: the run will fail, and report the error when everything is built
@@ -146,8 +145,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// waitEvaluated waits until the system of a unit (a node, or all nodes of a role) is evaluated. It returns false if ctx ends
-// before.
+// waitEvaluated waits until the system of a unit is evaluated. It returns false if ctx ends before.
 func (s *systems) waitEvaluated(ctx context.Context, unit string) (nixeval.Closure, bool) {
 	one := s.byUnit[unit]
 	select {
@@ -158,8 +156,7 @@ func (s *systems) waitEvaluated(ctx context.Context, unit string) (nixeval.Closu
 	}
 }
 
-// buildAndWait builds the evaluated system of a unit (a node, or all nodes of a role) now, and waits until the system is built. It
-// returns false if the build fails.
+// buildAndWait builds the evaluated system of a unit now, and waits until it is built. It returns false if the build fails.
 func (s *systems) buildAndWait(ctx context.Context, unit string) bool {
 	one := s.byUnit[unit]
 	s.builds.Add(s.ctx, map[string]nixeval.Closure{unit: one.closure})
@@ -186,8 +183,7 @@ func (s *systems) plannedClosures(eval *nixeval.Evaluator) map[string]nixeval.Cl
 	return maps.Clone(s.Plan.closures)
 }
 
-// protect makes garbage collector roots for closures that were built on this computer, and prepares the copies of these closures
-// to nodes.
+// protect makes garbage collector roots for closures that were built on this computer, and prepares their copies to nodes.
 func (s *systems) protect(built map[string]nixeval.Closure) error {
 	wait := s.Send.Wait(event.Event{Phase: event.Build, Text: "Nix, to keep what was built from its garbage collector"})
 	defer wait.End()

@@ -52,8 +52,7 @@ func (d Dir) Vault() string                 { return filepath.Join(string(d), "s
 func (d Dir) AccessFile(name string) string { return filepath.Join(string(d), name) }
 func (d Dir) ForwardFolder() string         { return filepath.Join(string(d), "secrets", "forward") }
 
-// Create creates the folder with access for its owner only, and a .gitignore that makes git ignore
-// it. An existing folder is verified first, see [Dir.Verify].
+// Create creates the folder with access for its owner only, and a .gitignore that matches it. It verifies an existing folder first.
 func (d Dir) Create() error {
 	if err := d.Verify(); err != nil { // verify the folder before nixbench creates files in it
 		return err
@@ -95,8 +94,7 @@ func (d Dir) Remove(file string) error {
 	return nil
 }
 
-// WriteFacts writes runtime.json and known_hosts. A file whose content would not change is not
-// written.
+// WriteFacts writes runtime.json and known_hosts, if their content would change.
 func (d Dir) WriteFacts(runtime []byte, machines map[string]Machine) error {
 	var known strings.Builder
 	for _, node := range slices.Sorted(maps.Keys(machines)) {

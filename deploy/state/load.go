@@ -45,8 +45,7 @@ func Decode(file string, data []byte) (*State, error) {
 	return s.Clone(), nil
 }
 
-// DecodeFile decodes data, the content of a JSON file, and returns an error if its format version is not version.
-// Unknown fields are an error, because they would be lost when the file is written again.
+// DecodeFile decodes the content of a JSON file as [durable.DecodeJSON] does.
 func DecodeFile(file string, data []byte, version int, into any) error {
 	found, err := durable.DecodeJSON(data, version, into)
 	switch {

@@ -110,8 +110,7 @@ func (d Dir) openLock(flags, how int) (*os.File, error) {
 	return nil, fmt.Errorf("%w: %w", errNoLocks, err)
 }
 
-// writeHolder writes the holder into the existing lock file. It does not replace the file by a new
-// one, because the new file would not be locked.
+// writeHolder writes the holder into the existing lock file, because a new file would not be locked.
 func (l *Lock) writeHolder() error {
 	data, err := json.Marshal(l.holder)
 	if err != nil {
@@ -124,8 +123,7 @@ func (l *Lock) writeHolder() error {
 	return err
 }
 
-// readHolder reads the last holder from the lock file. It returns an empty Holder while a process
-// is writing the file.
+// readHolder reads the last holder from the lock file. It returns an empty Holder while a process is writing the file.
 func readHolder(d Dir) Holder {
 	var h Holder
 	data, err := durable.Read(d.lockFile(), 64<<10)

@@ -71,8 +71,7 @@ func (s *State) Removed(node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node })
 }
 
-// MachineOf returns the record of a node's machine, or a zero Machine if there is none, and the recorded
-// cluster. The error is always nil.
+// MachineOf returns the record of a node's machine, or a zero Machine, and the recorded cluster. The error is always nil.
 func (s *State) MachineOf(node string) (Machine, *Cluster, error) {
 	return s.Machines[node], s.Cluster, nil
 }

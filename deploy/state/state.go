@@ -40,8 +40,7 @@ type Deployment struct {
 	Time       time.Time `json:"time"`
 }
 
-// Intent is the record of an operation that changes a node or its machine. It is written before the
-// operation begins.
+// Intent is the record of an operation that changes a node or its machine. It is written before the operation begins.
 type Intent struct {
 	Run   string    `json:"run"`
 	Node  string    `json:"node"`
@@ -55,8 +54,7 @@ const RebootNode = "reboot"
 // maxPaths is the maximum length of Node.Paths. Older systems can be found in the profile of the node.
 const maxPaths = 10
 
-// Clone returns a copy of the state. Changes of the copy's maps and of its list of intents do not change the original. The
-// maps are never nil.
+// Clone returns a copy of the state with maps and a list of intents of its own, which are never nil.
 func (s *State) Clone() *State {
 	c := &State{Version: s.Version, Nodes: maps.Clone(s.Nodes), Intents: slices.Clone(s.Intents), Machines: maps.Clone(s.Machines)}
 	if s.Cluster != nil {
@@ -114,8 +112,7 @@ func (s *State) DropIntents(node, step string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == step })
 }
 
-// DropOpenIntents removes the intents of all other runs for a node. It is called when their operations are completed or
-// undone.
+// DropOpenIntents removes the intents of all other runs for a node, when their operations are completed or undone.
 func (s *State) DropOpenIntents(run, node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Run != run })
 }

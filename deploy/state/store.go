@@ -74,17 +74,15 @@ func (s *Store) Node(name string) Node {
 	return s.cur.Nodes[name]
 }
 
-// MachineOf returns the record of a node's machine, or a zero Machine if there is none, and the recorded
-// cluster. The caller must not change the values of pointers in the records.
+// MachineOf is like [State.MachineOf]. The caller must not change the values of pointers in the records.
 func (s *Store) MachineOf(node string) (Machine, *Cluster, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cur.MachineOf(node)
 }
 
-// Update calls f to change the state, and writes the state to disk. f must not keep its argument, and
-// must not change the values of existing pointers and slices. If f or the write fails, the state is
-// unchanged.
+// Update calls f to change the state, and writes the state to disk. f must not keep its argument, and must not change the values of
+// existing pointers and slices. If f or the write fails, the state is unchanged.
 func (s *Store) Update(f func(*State) error) error {
 	s.mu.Lock()
 	next := s.cur.Clone()

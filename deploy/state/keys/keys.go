@@ -50,8 +50,7 @@ func RemoveAll(d state.Dir) error {
 	return errors.Join(d.Error(os.RemoveAll(hostKeys(d))), d.Remove(d.ClientKey()))
 }
 
-// RemoveSecrets deletes the generated secrets and the access files with the given names. It is called when all
-// nodes have been removed.
+// RemoveSecrets deletes the generated secrets and these access files. It is called when all nodes have been removed.
 func RemoveSecrets(d state.Dir, accessFiles ...string) error {
 	errs := []error{d.Error(os.RemoveAll(d.Vault())), d.Error(os.RemoveAll(d.ForwardFolder()))}
 	for _, name := range accessFiles {
@@ -127,8 +126,7 @@ func readKey(file string, data []byte) (Key, error) {
 	return Key{Private: data, Public: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey())))}, nil
 }
 
-// newLostError returns the error for a damaged or missing client key if machines exist. nixbench does not
-// generate another client key, since the machines would not accept the new key.
+// newLostError returns the error for a damaged or missing client key if machines exist, which would not accept another one.
 func newLostError(d state.Dir, why error) error {
 	file := d.ClientKey()
 	return &state.FileError{File: file, Err: why, Fix: fmt.Sprintf(

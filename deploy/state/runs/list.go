@@ -29,8 +29,7 @@ type Summary struct {
 	Error   string                `json:"error,omitempty"`   // the run's error, or why the record cannot be read
 }
 
-// Took returns how long the run has worked, without the time in which it waited for answers. The bool is false if no end
-// of the run is recorded.
+// Took returns how long the run has worked without waiting for answers, and whether its end is recorded.
 func (s Summary) Took() (time.Duration, bool) {
 	if s.Ended == nil {
 		return 0, false
@@ -65,8 +64,7 @@ func compareNewest(a, b *Run) int {
 	return cmp.Or(strings.Compare(second(b), second(a)), b.Started.Compare(a.Started), strings.Compare(b.ID, a.ID))
 }
 
-// readRuns reads the records of all runs, the newest first. If the record of a run cannot be read, the status of the Run is
-// StatusDamaged.
+// readRuns reads the records of all runs, the newest first. A record that cannot be read has the status StatusDamaged.
 func readRuns(d state.Dir) (runs []*Run, err error) {
 	ids, err := runIDs(d) // before the holder: a run that begins later is not in the list, and does not count as killed
 	if err != nil {
@@ -130,8 +128,7 @@ func (r *Run) Summary() Summary {
 	return s
 }
 
-// Open returns the run that ref refers to. ref is the identifier of a run, an unambiguous prefix
-// of an identifier, or `last`.
+// Open returns the run that ref refers to: by its identifier, an unambiguous prefix of it, or `last`.
 func Open(d state.Dir, ref string) (*Run, error) {
 	runs, err := readRuns(d)
 	if err != nil {

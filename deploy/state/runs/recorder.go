@@ -70,9 +70,8 @@ func Record(l *state.Lock, run Run) (*Recorder, error) {
 	return r, nil
 }
 
-// chooseID returns an unused identifier for a run: the time and the command, and a number if
-// necessary. Only the holder of the lock may call it, since other processes could choose the same
-// identifier.
+// chooseID returns an unused identifier for a run: the time and the command, and a number if necessary. Only the holder of the lock may
+// call it, since other processes could choose the same identifier.
 func chooseID(d state.Dir, command string, t time.Time) string {
 	base := t.Format("20060102T150405Z") + "-" + strings.Trim(notCommandRE.ReplaceAllString(strings.ToLower(command), "-"), "-")
 	base = strings.TrimSuffix(base[:min(len(base), 60)], "-")
@@ -179,8 +178,7 @@ func (r *Recorder) Discard() error {
 	return r.lock.Dir().Error(os.RemoveAll(r.folder))
 }
 
-// End completes the record with the run's exit code and, if the run failed, the cause. It returns an
-// error if the record is incomplete.
+// End completes the record with the exit code and the cause of a failure. It returns an error if the record is incomplete.
 func (r *Recorder) End(exit int, cause error) error {
 	r.stopWriter()
 	now := time.Now().UTC()

@@ -54,8 +54,7 @@ const (
 	StatusDamaged     Status = "damaged" // the record of the run cannot be read
 )
 
-// Status returns the run's status. The status is StatusKilled if the record has no end and the run's
-// process does not hold the lock.
+// Status returns the run's status: StatusKilled if the record has no end and the run's process does not hold the lock.
 func (r *Run) Status() Status {
 	switch {
 	case r.err != nil:
