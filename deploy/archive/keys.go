@@ -3,6 +3,7 @@ package archive
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 
 	"filippo.io/age"
@@ -16,12 +17,18 @@ import (
 // Recipients returns the recipients of an export, for which it is encrypted: the public keys (of age or SSH) in keys, and those in
 // files, which have one key per line, and comments that begin with #.
 func Recipients(keys, files []string) (out []age.Recipient, err error) {
-	for _, key := range keys {
+	add := func(where, key string) error {
 		r, err := parseRecipient(key)
 		if err != nil {
-			return nil, failure.NewUsage("--recipient: %w", err)
+			return failure.NewUsage("%s: %w", where, err)
 		}
 		out = append(out, r)
+		return nil
+	}
+	for _, key := range keys {
+		if err := add("--recipient", key); err != nil {
+			return nil, err
+		}
 	}
 	for _, file := range files {
 		data, err := durable.Read(file, durable.KeySize)
@@ -32,11 +39,9 @@ func Recipients(keys, files []string) (out []age.Recipient, err error) {
 			if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 				continue
 			}
-			r, err := parseRecipient(line)
-			if err != nil {
-				return nil, failure.NewUsage("%s, line %d: %w", file, i+1, err)
+			if err := add(fmt.Sprintf("%s, line %d", file, i+1), line); err != nil {
+				return nil, err
 			}
-			out = append(out, r)
 		}
 	}
 	if len(out) == 0 {

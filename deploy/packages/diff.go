@@ -149,12 +149,9 @@ func GroupNodes(nodes []NodeDiff) []Group {
 		if n.Diff == nil {
 			continue
 		}
-		i := 0
-		for i < len(groups) && !reflect.DeepEqual(groups[i].Diff, n.Diff) {
-			i++
-		}
-		if i == len(groups) {
-			groups = append(groups, Group{Diff: n.Diff})
+		i := slices.IndexFunc(groups, func(g Group) bool { return reflect.DeepEqual(g.Diff, n.Diff) })
+		if i < 0 {
+			i, groups = len(groups), append(groups, Group{Diff: n.Diff})
 		}
 		groups[i].Nodes = append(groups[i].Nodes, n.Node)
 	}

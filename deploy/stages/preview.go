@@ -19,7 +19,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
-	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -106,13 +105,13 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	cluster, clusterErr := r.observeCluster(ctx, prepared)
 	out.Unknown = cluster.Unknown
 	p := r.decidePlan(ctx, nodes, r.obsolete, cluster, prepared)
-	describe := describer{r, newDiffs(d.Copier)}
+	diffs := newDiffs(d.Copier)
 	decided := map[string]plan.Node{}
 	for _, n := range p.Nodes {
 		decided[n.Node.Name] = n
 	}
 	for _, n := range fleet.Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
-		return describe.node(ctx, decided[n.Name]), nil
+		return r.describe(ctx, decided[n.Name], diffs), nil
 	}) {
 		if n.Err != nil { // the run was cancelled, so the details of the node are unknown
 			one := decided[n.Node.Name]
@@ -187,12 +186,8 @@ func describePreview(removed, changed, nodes int) string {
 	return text
 }
 
-type describer struct {
-	*run
-	diffs *diffs
-}
-
-func (r describer) node(ctx context.Context, n plan.Node) Preview {
+// describe finds out the details of what apply would do with a node.
+func (r *run) describe(ctx context.Context, n plan.Node, d *diffs) Preview {
 	p := Preview{
 		Node: n.Node.Name, Unit: n.Node.Unit, From: n.Observed.Current, To: n.Closure.Out, Drv: n.Closure.Drv,
 		Generation: n.Observed.Generation, Profile: n.Observed.Profile, Action: n.Action, plan: n, err: n.Err,
@@ -201,7 +196,7 @@ func (r describer) node(ctx context.Context, n plan.Node) Preview {
 		p.HealthChecks = len(n.Deployment.HealthChecks)
 	}
 	if n.Err == nil && n.Built && n.Observation.Err == nil && !isDown(n.Machine) {
-		p.err = r.addDetails(ctx, &p)
+		p.err = r.addDetails(ctx, &p, d)
 	}
 	if p.err != nil {
 		p.Error = p.err.Error()
@@ -210,7 +205,7 @@ func (r describer) node(ctx context.Context, n plan.Node) Preview {
 }
 
 // addDetails adds what is to be copied, the packages that change, whether a reboot is needed, and the changes of keys and units.
-func (r describer) addDetails(ctx context.Context, p *Preview) error {
+func (r *run) addDetails(ctx context.Context, p *Preview, d *diffs) error {
 	system, recorded, observed := p.plan.Closure.Out, p.plan.Recorded, p.plan.Observed
 	h, err := r.Fleet.Host(ctx, p.plan.Node)
 	if err != nil {
@@ -226,7 +221,7 @@ func (r describer) addDetails(ctx context.Context, p *Preview) error {
 			return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
 		}
 		p.Copy = &CopyPreview{Paths: len(missing), Bytes: bytes}
-		if p.Diff, err = r.diffs.compare(ctx, p.Node, h, p.From, p.To); err != nil { // apply does not need the difference
+		if p.Diff, err = d.compare(ctx, p.Node, h, p.From, p.To); err != nil { // apply does not need the difference
 			r.Send.WarnOn(p.Node, "the packages that change are unknown: %v", err)
 		}
 	}
@@ -242,23 +237,16 @@ func (r describer) addDetails(ctx context.Context, p *Preview) error {
 	// If the node runs the last confirmed system and the hive has no keys for the node, there are no keys to remove.
 	runsConfirmed := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == observed.Current
 	if keys := p.plan.KeySet; keys != nil && (len(keys.Keys) > 0 || !runsConfirmed) {
-		if err := r.addKeys(ctx, p, h, *keys); err != nil {
+		set := *keys
+		set.Restart = true
+		result, err := r.Uploader.Plan(ctx, h, set)
+		if err != nil {
 			return &fleet.NodeError{Node: p.Node, Step: event.Keys, Err: err}
 		}
-	}
-	return nil
-}
-
-// addKeys adds to the preview of a node which keys would change. It compares the hive's keys with those on the node.
-func (r describer) addKeys(ctx context.Context, p *Preview, h secrets.Host, set secrets.Set) error {
-	set.Restart = true
-	result, err := r.Uploader.Plan(ctx, h, set)
-	if err != nil {
-		return err
-	}
-	p.Keys = &KeysPreview{Upload: nonNil(result.Uploaded), Adjust: nonNil(result.Adjusted), Remove: nonNil(result.Stale), Restart: nonNil(result.Restarted)}
-	if p.Action == plan.WouldNothing && result.Changes() {
-		p.Action = plan.WouldKeys
+		p.Keys = &KeysPreview{Upload: nonNil(result.Uploaded), Adjust: nonNil(result.Adjusted), Remove: nonNil(result.Stale), Restart: nonNil(result.Restarted)}
+		if p.Action == plan.WouldNothing && result.Changes() {
+			p.Action = plan.WouldKeys
+		}
 	}
 	return nil
 }

@@ -88,23 +88,16 @@ func (s *State) Finish(run, node, step string) {
 }
 
 func (s *State) OpenIntents(run, node string) []Intent {
-	var left []Intent
-	for _, i := range s.Intents {
-		if i.Node == node && i.Run != run {
-			left = append(left, i)
-		}
-	}
-	return left
+	return slices.DeleteFunc(slices.Clone(s.Intents), func(i Intent) bool { return i.Node != node || i.Run == run })
 }
 
 func (s *State) Rebooting(node string) *Intent {
-	var last *Intent
-	for _, i := range s.Intents {
+	for _, i := range slices.Backward(s.Intents) {
 		if i.Node == node && i.Step == RebootNode {
-			last = &i
+			return &i
 		}
 	}
-	return last
+	return nil
 }
 
 // DropIntents removes the intents of all runs for this step of a node.
