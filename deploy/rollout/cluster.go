@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -66,19 +67,21 @@ func (o Observer) Observe(ctx context.Context) (Cluster, error) {
 		return cluster, nil
 	}
 	recorded := o.Store.State()
-	all, err := o.Engines.makeEngines(o.Hive, o.Fleet, nil)
+	engines, err := o.Engines.Of(o.Hive, o.Fleet)
 	if err != nil {
 		return cluster, err
 	}
-	if err := CheckMembersEvaluable(o.Hive, o.Store); err != nil && len(all) > 0 {
+	if err := CheckMembersEvaluable(o.Hive, o.Store); err != nil && len(engines) > 0 {
 		return cluster, err
 	}
+	cluster.engines = engines
+	all := engine.MembersByKind(o.Hive)
 	runs := func(node string) string { return runningEngine(o.Observed(node), recorded.Nodes[node]) }
-	for _, t := range all {
-		cluster.engines = append(cluster.engines, t.engine)
-		runsOther := func(node string) bool { kind := runs(node); return kind != "" && kind != t.kind }
+	for i, kind := range slices.Sorted(maps.Keys(all)) {
+		e := engines[i]
+		runsOther := func(node string) bool { other := runs(node); return other != "" && other != kind }
 		var deployed, start []string
-		for _, m := range t.members {
+		for _, m := range all[kind] {
 			cluster.Desired[m.Node] = m
 			reported := node.HasDeployment(o.Observed(m.Node))
 			if recorded.Nodes[m.Node].LastConfirmed == nil && !reported || runsOther(m.Node) {
@@ -92,7 +95,7 @@ func (o Observer) Observe(ctx context.Context) (Cluster, error) {
 		if len(deployed) == 0 {
 			continue
 		}
-		members, err := cluster.askMembers(ctx, t.engine, start)
+		members, err := cluster.askMembers(ctx, e, start)
 		switch {
 		case ctx.Err() != nil:
 			return cluster, context.Cause(ctx)
@@ -101,15 +104,15 @@ func (o Observer) Observe(ctx context.Context) (Cluster, error) {
 			cluster.Unknown = errors.Join(cluster.Unknown, inspect.NewUnknownError(err, ""))
 			o.Send.Warn("nodes whose member state is unknown are changed one after the other, without a drain: %v", err)
 			for _, node := range deployed {
-				cluster.addUnreachable(t.engine, cluster.Desired[node])
+				cluster.addUnreachable(e, cluster.Desired[node])
 			}
 		}
 		for node, status := range members {
-			leaves := runs(node) == t.kind && inHive(o.Hive, node) && cluster.Desired[node].Kind != t.kind
+			leaves := runs(node) == kind && inHive(o.Hive, node) && cluster.Desired[node].Kind != kind
 			if runsOther(node) || leaves {
 				continue
 			}
-			cluster.Members[node] = plan.Member{Engine: t.engine, Kind: t.kind, Status: status, Recreated: o.Recreated != nil && o.Recreated(node)}
+			cluster.Members[node] = plan.Member{Engine: e, Kind: kind, Status: status, Recreated: o.Recreated != nil && o.Recreated(node)}
 			if status.Reason != "" {
 				o.Send.WarnOn(node, "%s: it is out of service and stays so: %s", node, status.Reason)
 			}

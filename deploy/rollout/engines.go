@@ -21,23 +21,7 @@ type Engines map[string]func(engine.Cluster) engine.Engine
 // Of returns the engines of the hive, ordered by kind. They can run commands on their members, but not on those that the argument
 // without names, because these nodes are about to be removed.
 func (makers Engines) Of(hive *nixeval.Hive, f *fleet.Fleet, without ...string) ([]engine.Engine, error) {
-	all, err := makers.makeEngines(hive, f, without)
 	var out []engine.Engine
-	for _, t := range all {
-		out = append(out, t.engine)
-	}
-	return out, err
-}
-
-type engineWithMembers struct {
-	kind    string
-	engine  engine.Engine
-	members []engine.Member
-}
-
-// makeEngines returns the engines of the hive with their desired members, ordered by kind and without some nodes, see [Engines.Of].
-func (makers Engines) makeEngines(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engineWithMembers, error) {
-	var out []engineWithMembers
 	all := engine.MembersByKind(hive)
 	for _, kind := range slices.Sorted(maps.Keys(all)) {
 		members := all[kind]
@@ -46,7 +30,7 @@ func (makers Engines) makeEngines(hive *nixeval.Hive, f *fleet.Fleet, without []
 			return nil, fmt.Errorf("%s.deployment.engine.kind: this version of nixbench has no engine %q", members[0].Node, kind)
 		}
 		members = slices.DeleteFunc(members, func(m engine.Member) bool { return slices.Contains(without, m.Node) })
-		out = append(out, engineWithMembers{kind, newEngine(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}), members})
+		out = append(out, newEngine(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}))
 	}
 	return out, nil
 }
