@@ -22,7 +22,7 @@ const maxChangesTime = 10 * time.Second
 func (r *run) recordChanges(ctx context.Context, prepared *preparations, results []rollout.Result) error {
 	ctx, cancel := context.WithTimeout(ctx, maxChangesTime)
 	defer cancel()
-	known := newDiffs(r.Copier)
+	known := &diffs{copier: r.Copier}
 	if r.Plan != nil {
 		for _, p := range r.Plan.Nodes {
 			known.entry(p.From, p.To).diff = p.Diff
@@ -52,14 +52,8 @@ func (r *run) recordChanges(ctx context.Context, prepared *preparations, results
 
 // diffs compares the closures of systems: once for all nodes that change from one system to the same other one.
 type diffs struct {
-	copier *closure.Copier
-
-	mu        sync.Mutex
-	bySystems map[[2]string]*knownDiff
-}
-
-func newDiffs(copier *closure.Copier) *diffs {
-	return &diffs{copier: copier, bySystems: map[[2]string]*knownDiff{}}
+	copier    *closure.Copier
+	bySystems sync.Map // two systems → *knownDiff
 }
 
 // diffTimeout limits how long the Nix daemon of one node is asked, while other nodes with the same systems wait for the answer.
@@ -106,11 +100,6 @@ func (d *diffs) compare(ctx context.Context, node string, h closure.Host, from, 
 }
 
 func (d *diffs) entry(from, to string) *knownDiff {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	key := [2]string{from, to}
-	if d.bySystems[key] == nil {
-		d.bySystems[key] = &knownDiff{}
-	}
-	return d.bySystems[key]
+	known, _ := d.bySystems.LoadOrStore([2]string{from, to}, &knownDiff{})
+	return known.(*knownDiff)
 }

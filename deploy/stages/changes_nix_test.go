@@ -44,7 +44,7 @@ func TestDiffIsThatOfNix(t *testing.T) {
 	}}
 	copier.Expect([]string{from})
 	copier.Expect([]string{to})
-	diff, err := newDiffs(copier).compare(t.Context(), "", nil, from, to)
+	diff, err := (&diffs{copier: copier}).compare(t.Context(), "", nil, from, to)
 	if err != nil || diff == nil || started != 1 {
 		t.Fatal(diff, err, started)
 	}

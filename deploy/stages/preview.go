@@ -105,13 +105,13 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	cluster, clusterErr := r.observeCluster(ctx, prepared)
 	out.Unknown = cluster.Unknown
 	p := r.decidePlan(ctx, nodes, r.obsolete, cluster, prepared)
-	diffs := newDiffs(d.Copier)
+	known := &diffs{copier: d.Copier}
 	decided := map[string]plan.Node{}
 	for _, n := range p.Nodes {
 		decided[n.Node.Name] = n
 	}
 	for _, n := range fleet.Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
-		return r.describe(ctx, decided[n.Name], diffs), nil
+		return r.describe(ctx, decided[n.Name], known), nil
 	}) {
 		if n.Err != nil { // the run was cancelled, so the details of the node are unknown
 			one := decided[n.Node.Name]
