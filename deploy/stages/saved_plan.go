@@ -94,10 +94,8 @@ func (s *SavedPlan) AddSystems(hive *nixeval.Hive, nodes []nixeval.Node, systems
 var substituterRE = regexp.MustCompile(`^https?://[!"$->A-~]+$`)
 
 func (s SavedPlan) checkSubstituters() error {
-	for _, url := range s.Substituters {
-		if !substituterRE.MatchString(url) {
-			return errors.New("a substituter in a plan must be a URL that begins with http:// or https:// and has neither a user nor parameters")
-		}
+	if slices.ContainsFunc(s.Substituters, func(url string) bool { return !substituterRE.MatchString(url) }) {
+		return errors.New("a substituter in a plan must be a URL that begins with http:// or https:// and has neither a user nor parameters")
 	}
 	return nil
 }
@@ -127,12 +125,10 @@ func (s SavedPlan) NixOptions() [][2]string {
 // Write authenticates the plan with the key, and writes it to a file that only the current user can read.
 func (s SavedPlan) Write(file string, key []byte) error {
 	s.Version = planVersion
-	var err error
-	if s.MAC, err = s.authenticate(key); err != nil {
-		return fmt.Errorf("plan: %w", err)
-	}
-	data, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
+	mac, err := s.authenticate(key)
+	s.MAC = mac
+	data, encodeErr := json.MarshalIndent(s, "", "  ")
+	if err = errors.Join(err, encodeErr); err != nil {
 		return fmt.Errorf("plan: %w", err)
 	}
 	return durable.Write(file, append(data, '\n'))
