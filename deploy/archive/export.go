@@ -2,12 +2,17 @@ package archive
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"filippo.io/age"
@@ -90,4 +95,82 @@ func Export(lock *state.Lock, cluster, file string, recipients []age.Recipient) 
 		return nil, fmt.Errorf("encrypt %s: %w", file, err)
 	}
 	return &Result{Header: c.Header, Files: len(c.Files), Changed: true}, durable.Write(file, out.Bytes())
+}
+
+// notExported are files and folders of the state folder that are no part of the cluster's state: they describe this computer. The key
+// of plan files is one of them, because a plan is executed on the computer that made it. No file of an export may have the name of
+// one of the folders.
+var notExported = []string{"lock", digestsFile, "secrets/plan_key", "runs", "gcroots", "benchmarks", "secrets", "secrets/forward"}
+
+// files are the files of a state that another computer needs to manage the cluster: state.json, runtime.json, known_hosts, access
+// files, and secrets. The keys are their paths, with slashes.
+type files map[string][]byte
+
+func readFiles(d state.Dir) (files, error) {
+	out := files{}
+	for _, folder := range []string{"", "secrets"} {
+		root := os.DirFS(filepath.Join(string(d), folder)) // follows a link: secrets may be on another disk
+		err := fs.WalkDir(root, ".", func(name string, e fs.DirEntry, err error) error {
+			file := path.Join(folder, name)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return nil
+			case err != nil:
+				return err
+			case folder == "" && e.IsDir() && name != ".":
+				return fs.SkipDir
+			case e.Type().IsRegular() && checkPath(file) == nil:
+				out[file], err = durable.Read(filepath.Join(string(d), file), durable.ConfigSize)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, d.Error(err)
+		}
+	}
+	return out, nil
+}
+
+// checkPath returns an error if an export may not contain a file with this path. An export that is imported may be malicious.
+// An export contains no access files (secrets/forward), because they are useless on another computer.
+func checkPath(file string) error {
+	hidden := slices.ContainsFunc(strings.Split(file, "/"), func(part string) bool { return strings.HasPrefix(part, ".") })
+	switch {
+	case hidden, !filepath.IsLocal(filepath.FromSlash(file)), path.Clean(file) != file, strings.ContainsAny(file, "\x00\\"):
+		return fmt.Errorf("it contains a file %q, which is outside of a state folder or hidden", file)
+	case strings.Contains(file, "/") && !strings.HasPrefix(file, "secrets/"), slices.Contains(notExported, file), strings.HasPrefix(file, "secrets/forward/"):
+		return fmt.Errorf("it contains a file %q, which is not part of a state", file)
+	}
+	return nil
+}
+
+// digest returns a hash of the files, and "" if there are none.
+func (f files) digest() string {
+	if len(f) == 0 {
+		return ""
+	}
+	data, _ := json.Marshal(f) // never fails, and is ordered by the names
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// digestsFile contains the digests of the states that were exported from or imported into the folder, the newest last. An export
+// contains these digests. So an import can find out whether the state in the folder is an earlier version of the exported state.
+const digestsFile = "exports.json"
+
+const maxDigests = 1000
+
+func readDigests(d state.Dir) (digests []string, err error) {
+	file := filepath.Join(string(d), digestsFile)
+	data, err := durable.Read(file, durable.ConfigSize)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, d.Error(err)
+	}
+	if err := json.Unmarshal(data, &digests); err != nil {
+		return nil, &state.FileError{File: file, Err: err, Fix: "remove it; the next import may then need --force"}
+	}
+	return digests, nil
 }
