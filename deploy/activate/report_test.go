@@ -104,7 +104,7 @@ func TestScriptRefused(t *testing.T) {
 		"boot":        func(n *standIn, r *Request) []string { r.Goal = Boot; return []string{"new boot"} },
 		"again": func(n *standIn, r *Request) []string {
 			n.mkdir("var/lib/nixbench/activate")
-			n.write("var/lib/nixbench/activate/state", "run=r0\ngoal=switch\nphase=done\noutcome=failed\npath="+n.oldPath+"\n")
+			n.write("var/lib/nixbench/activate/state", "run=r0\ngoal=switch\nphase=done\noutcome=failed\npath="+n.oldPath+"\nsaved=yes\n")
 			r.Path = n.oldPath
 			n.write("world/check-old", n.read("world/check-new"))
 			return []string{"old test"}

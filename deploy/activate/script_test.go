@@ -315,7 +315,7 @@ only web.service ` + recent(2) + ` 8 active running; later 0 loops`)
 		"login before and during a rollback": func(t *testing.T, n *standIn) {
 			n.mkdir("run/nixbench/activate")
 			for phase, want := range map[string]bool{"waiting": true, "settling": true, "rolling-back": false, "done": false} {
-				n.write("run/nixbench/activate/state", "run=r1\nphase="+phase+"\n")
+				n.write("run/nixbench/activate/state", "run=r1\nphase="+phase+"\nsaved=yes\n")
 				w, called := n.a.newWatch("web-1", n.host, "r1", 4*time.Second), false
 				w.loggedIn = func() { called = true }
 				if err := w.runCommand(t.Context(), true, "confirm", "r1"); err != nil || called != want {
@@ -783,7 +783,7 @@ func TestScriptFollowAfterReboot(t *testing.T) {
 	t.Parallel()
 	n := newStandIn(t)
 	n.mkdir("var/lib/nixbench/activate")
-	n.write("var/lib/nixbench/activate/state", "run=r1\ngoal=switch\nphase=starting\narmed=20\nboot=another\nfrom="+n.oldPath+"\npath="+n.newPath+"\nto="+n.newPath+"\n")
+	n.write("var/lib/nixbench/activate/state", "run=r1\ngoal=switch\nphase=starting\narmed=20\nboot=another\nfrom="+n.oldPath+"\npath="+n.newPath+"\nto="+n.newPath+"\nsaved=yes\n")
 	w := n.a.newWatch("web-1", n.host, "r1", 20*time.Second)
 	if err := w.follow(t.Context(), false, "follow", "r1"); err != nil {
 		t.Fatal(err)

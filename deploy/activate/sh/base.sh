@@ -88,8 +88,7 @@ isTransientActive() { [ -e "$transientUnits/$1" ] && isActive "$1"; }
 
 # --- The state of a run is stored in a file. save adds a record at the end, and load reads the last complete record. A
 # record begins with an empty line, has one name=value per line, and ends with the line saved=yes. A write that is
-# interrupted leaves the record before it. Earlier versions of nixbench replace the file instead: their only record has
-# neither an empty line nor an end. They read the last value of each name, so they can read these records too. ---
+# interrupted leaves the record before it. ---
 
 names='run goal path spec to from was wasPath armed settle checks activator generation phase deadline outcome reason code broken users still jobs failedBefore boot client restored time'
 clear() { for name in $names; do printf -v "$name" ''; done; }
@@ -101,12 +100,8 @@ load() { # FILE
   last=${#lines[@]}
   while [ "$last" -gt 0 ] && [ "${lines[last - 1]}" != saved=yes ]; do last=$((last - 1)); done
   first=$last
-  if [ "$last" = 0 ]; then # no record of this version is complete
-    while [ "$last" -lt ${#lines[@]} ] && [ -n "${lines[last]}" ]; do last=$((last + 1)); done
-    [ "$last" -gt 0 ] || return
-  else
-    while [ "$first" -gt 0 ] && [ -n "${lines[first - 1]}" ]; do first=$((first - 1)); done
-  fi
+  while [ "$first" -gt 0 ] && [ -n "${lines[first - 1]}" ]; do first=$((first - 1)); done
+  [ "$last" -gt 0 ] || return
   for line in "${lines[@]:first:last - first}"; do
     name=${line%%=*}
     case " $names " in *" $name "*) printf -v "$name" %s "${line#*=}" ;; esac

@@ -212,7 +212,6 @@ finishRun() { # OUTCOME
   rolled-back | rollback-failed) ;; # rollBack has restored the keys
   *) if [ "$reason" != refused ] && changedSystem; then dropKeyBackup; else restoreKeys; fi ;;
   esac
-  [ ! -L "$roots/next" ] || rm -f "$roots/next" # of an earlier version
   save || :
 }
 
