@@ -48,6 +48,24 @@ func TestScript(t *testing.T) {
 				t.Errorf("%d handshakes, want one to work with and two to confirm", n.server.Handshakes())
 			}
 		},
+		"services are watched without a program": func(t *testing.T, n *standIn) {
+			n.mkdir("run/systemd/units")
+			n.onNew(`only web.service 500 0 active running`)
+			// find is called before the switch, before the watch and after it, but not while nothing starts.
+			if res, err := n.activate(n.request()); err != nil || res.Outcome != Committed || n.count("find") != 3 {
+				t.Errorf("%+v, %v: find was called %d times", res, err, n.count("find"))
+			}
+		},
+		"a service is started during the watch": func(t *testing.T, n *standIn) {
+			n.mkdir("run/systemd/units")
+			n.onNew(`restarts() { only web.service 700 1 active running; touch ` + n.root + `/run/systemd/units; }
+only web.service 500 0 active running; later 0.7 restarts`)
+			r := n.request()
+			r.SettleTime = 2 * time.Second
+			if res, err := n.activate(r); err != nil || res.Outcome != Committed || n.count("find") != 5 {
+				t.Errorf("%+v, %v: find was called %d times:\n%s", res, err, n.count("find"), n.read("world/asked"))
+			}
+		},
 		"systemd does not answer": func(t *testing.T, n *standIn) {
 			n.write("world/hangs", "")
 			defer os.Remove(filepath.Join(n.world, "hangs"))

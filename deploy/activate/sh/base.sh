@@ -34,6 +34,7 @@ bootId=/proc/sys/kernel/random/boot_id
 keysAside=/run/keys/.nixbench-before # backup of replaced keys, see package secrets
 keyList=/var/lib/nixbench/keys       # list of the uploaded keys, see package secrets
 transientUnits=/run/systemd/transient
+invocations=/run/systemd/units    # has a link for each unit that runs, with the ID of its last start
 lists=/run/nixos                  # lists of systemd units that switch-to-configuration still has to start
 runUnit=nixbench-activate.service
 # nixos-rebuild runs the switch in this systemd unit.

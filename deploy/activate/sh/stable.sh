@@ -39,7 +39,7 @@ printService() {
 
 # readInvocations sets invocation[SERVICE], for each service that runs, to the ID that systemd has given to its last start. It
 # sets $recent to the services that have started in the last two minutes. $recent does not contain the services of this run and of
-# its logins, because systemd does not restart them.
+# its logins, because systemd does not restart them. The file `invocations` is older than the answer.
 declare -A invocation=() before=()
 startedTriggers=''
 readInvocations() {
@@ -47,13 +47,18 @@ readInvocations() {
   printf -v limit '%(%s)T' -1
   limit=$((limit - 120))
   invocation=() recent=()
+  echo >"$live/invocations"
   while read -r unit id time; do
     unit=${unit#invocation:}
     invocation[$unit]=$id
     ! ownsSession "$unit" || continue
     [ "${time%.*}" -lt "$limit" ] || recent+=("$unit")
-  done < <(find /run/systemd/units -name 'invocation:*.service' -printf '%f %l %T@\n')
+  done < <(find $invocations -name 'invocation:*.service' -printf '%f %l %T@\n')
 }
+
+# isStarted reports whether systemd may have started a service since the last call of readInvocations: systemd then replaces a
+# link in the folder. It starts no program.
+isStarted() { [ ! -d $invocations ] || [ ! "$live/invocations" -nt $invocations ]; }
 
 # ownsSession reports whether a systemd unit belongs to this run, or to a login of nixbench.
 ownsSession() { # UNIT
@@ -262,7 +267,7 @@ watchServices() {
     pause 0.5
     ! isAborted || return 1
     changed=$unstable$restarting
-    readInvocations
+    ! isStarted || readInvocations
     for id in "${units[@]}"; do
       [ "${invocation[$id]-}" = "${lastIDs[$id]}" ] || changed=yes
       lastIDs[$id]=${invocation[$id]-}
