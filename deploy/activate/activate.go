@@ -122,7 +122,7 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 			return res, err
 		}
 	}
-	before, err := a.inspectForRequest(ctx, node, h, r)
+	before, err := a.inspect(ctx, node, h, r, "")
 	if err != nil {
 		return Result{}, err
 	}
@@ -138,7 +138,7 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 		if res.PreviousRun, err = a.finishInspected(ctx, node, h, before, r); err != nil {
 			return res, err
 		}
-		if before, err = a.inspectForRequest(ctx, node, h, r); err != nil {
+		if before, err = a.inspect(ctx, node, h, r, ""); err != nil {
 			return res, err
 		}
 		res.Before, res.After = before, before
@@ -169,7 +169,7 @@ func (a *Activator) activateInspected(ctx context.Context, node string, h Host, 
 // inspected again.
 func (r Request) canUseObserved() bool {
 	return r.Observed != nil && r.Observed.NixOS && !r.Observed.HasUnfinishedRun() &&
-		r.Goal != DryActivate && r.Specialisation == "" && r.Activator != NixosRebuild
+		r.Goal != DryActivate && r.Specialisation == ""
 }
 
 // checkSystem returns an error if the node does not run NixOS, or if it cannot activate the requested system.
@@ -179,8 +179,6 @@ func (r Request) checkSystem(node string, n Node) error {
 		return NewNotNixOSError(node)
 	case n.desired == "":
 		return newNotSystemError(node, r, n.specialisations)
-	case r.Activator == NixosRebuild && !n.StorePath:
-		return failure.On(node, errors.New("the node has no nixos-rebuild with --store-path: deploy without --activator nixos-rebuild"))
 	}
 	return nil
 }

@@ -414,7 +414,6 @@ func TestErrors(t *testing.T) {
 		"not NixOS":      {change: func(f *fakeNode) { f.node["nixos"] = "no" }, want: "web-1: not a NixOS system: it has no /etc/NIXOS"},
 		"no system":      {change: func(f *fakeNode) { delete(f.node, "wanted") }, want: "web-1: " + newPath + " is no NixOS system in the node's store: it has no bin/switch-to-configuration"},
 		"specialisation": {change: func(f *fakeNode) { delete(f.node, "wanted") }, r: func(r *Request) { r.Specialisation = "x" }, want: "web-1: " + newPath + " has no specialisation x: it has none"},
-		"nixos-rebuild":  {r: func(r *Request) { r.Activator = NixosRebuild }, want: "web-1: the node has no nixos-rebuild with --store-path: deploy without --activator nixos-rebuild"},
 		"unknown":        {r: func(r *Request) { r.ReplaceUnknown = false }, want: "web-1: the node has " + oldPath + ", which was not deployed from here, and deployment.replaceUnknownProfiles is false"},
 		"busy":           {change: func(f *fakeNode) { f.start = func(*sshtest.Exec, *fakeNode) int { return 75 } }, want: "web-1: another run is switching the node"},
 		"watched": {change: func(f *fakeNode) {

@@ -39,8 +39,6 @@ type Node struct {
 
 	NoKeys bool // nixbench has uploaded no key to the node, and the node has no backup of a key; false if this is not known
 
-	StorePath bool // the node's nixos-rebuild has --store-path; only set for a Request with NixosRebuild
-
 	desired         string // the requested system or its specialisation; empty if it is not in the node's store
 	specialisations []string
 }
@@ -109,28 +107,24 @@ func (n Node) GenerationOf(system string) int {
 
 // Inspect reads the state of a node with one command. It changes nothing on the node.
 func (a *Activator) Inspect(ctx context.Context, node string, h Host) (Node, error) {
-	return a.inspectForRequest(ctx, node, h, Request{})
+	return a.inspect(ctx, node, h, Request{}, "")
 }
 
-// InspectSystems is Inspect, but without the fields Failed, System and StorePath, and without the times and versions of
+// InspectSystems is Inspect, but without the fields Failed and System, and without the times and versions of
 // generations. It starts no program on the node, except for the shell. The kernels in the result can be compared with each other,
 // but are no store paths.
 func (a *Activator) InspectSystems(ctx context.Context, node string, h Host) (Node, error) {
-	return a.inspectForRequest(ctx, node, h, Request{Activator: brief})
+	return a.inspect(ctx, node, h, Request{}, "brief")
 }
 
-// brief is an argument of the command `inspect` of the shell script on the node. It stands in place of the name of an activator.
-// With it, the script starts no program.
-const brief = "brief"
-
-func (a *Activator) inspectForRequest(ctx context.Context, node string, h Host, r Request) (Node, error) {
+func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request, brief string) (Node, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return Node{}, err // without another prefix: err contains the node and the step already
 	}
 	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Connect, Text: "the node's report of its systems", Until: time.Now().Add(inspectTimeout)})
 	defer wait.End()
-	return inspectOn(ctx, node, conn, r)
+	return inspectOn(ctx, node, conn, r, brief)
 }
 
 // inspectTimeout is the time limit of an inspection.
@@ -138,11 +132,11 @@ const inspectTimeout = 2 * time.Minute
 
 // inspectOn runs the command `inspect` of the shell script over a connection to the node, and returns the parsed state of the
 // node.
-func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request) (Node, error) {
+func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request, brief string) (Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	p := newNodeParser()
-	if err := executeScript(ctx, conn, p.handleLine, "inspect", r.Path, r.Specialisation, r.Activator); err != nil {
+	if err := executeScript(ctx, conn, p.handleLine, "inspect", r.Path, r.Specialisation, brief); err != nil {
 		return Node{}, err
 	}
 	n, err := p.finishNode()

@@ -27,7 +27,7 @@ func newNodeParser() *nodeParser {
 		"link": &p.link, "generation": &n.Generations, "deployed": &n.Deployed, "specialisation": &n.specialisations,
 		"failed": (*unitList)(&n.Failed), "system": &n.System, "boot-id": &n.BootID, "uptime": &n.Uptime,
 		"kernel-booted": &n.BootedKernel, "kernel-profile": &n.ProfileKernel,
-		"wanted": &n.desired, "store-path": &n.StorePath, "no-keys": &n.NoKeys, "end": &p.ended,
+		"wanted": &n.desired, "no-keys": &n.NoKeys, "end": &p.ended,
 
 		"run-run": &r.ID, "run-goal": (*string)(&r.Goal), "run-path": &r.path, "run-from": &r.From, "run-to": &r.To,
 		"run-armed": &r.Armed, "run-phase": &r.phase,

@@ -55,7 +55,7 @@ func (a *Activator) finishInspected(ctx context.Context, node string, h Host, n 
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		if n, err = a.inspectForRequest(ctx, node, h, r); err != nil {
+		if n, err = a.inspect(ctx, node, h, r, ""); err != nil {
 			return nil, err
 		}
 	}

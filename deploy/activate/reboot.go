@@ -98,5 +98,5 @@ func (a *Activator) inspectFresh(ctx context.Context, node string, h Host) (Node
 		return Node{}, err
 	}
 	defer conn.Close()
-	return inspectOn(ctx, node, conn, Request{})
+	return inspectOn(ctx, node, conn, Request{}, "")
 }

@@ -106,14 +106,14 @@ nameKernels() {
   done
 }
 
-# inspect prints the state of the node. With `brief` in place of ACTIVATOR, it starts no program, and leaves out the state of
+# inspect prints the state of the node. With `brief`, it starts no program, and leaves out the state of
 # systemd, the times and NixOS versions of generations, and the store paths of kernels.
-inspect() { # PATH SPEC ACTIVATOR|brief
+inspect() { # PATH SPEC [brief]
   local system=$1${2:+/specialisation/$2} link version files
   declare -A times=() versions=()
   if isNixOS; then echo "nixos=yes"; else echo "nixos=no"; fi
   generationLinks
-  if [ "$3" = brief ]; then
+  if [ -n "${3:-}" ]; then
     resolveFolders $current $booted $profile "${links[@]}" && nameKernels
   else
     mapfile -t files < <(kernelFiles $booted; kernelFiles $profile)
@@ -123,7 +123,7 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   echo "booted=${target[$booted]-}"
   echo "profile=${target[$profile]-}"
   printEngine
-  if [ ${#links[@]} = 0 ] || [ "$3" = brief ]; then
+  if [ ${#links[@]} = 0 ] || [ -n "${3:-}" ]; then
     readProfileLink
     echo "link=$link"
   else
@@ -135,7 +135,7 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   for link in "${links[@]}"; do
     echo "generation=$link ${times[$link]-0} ${target[$link]-} ${versions[$link]-}"
   done
-  if [ "$3" != brief ]; then
+  if [ -z "${3:-}" ]; then
     findFailed
     echo "failed=$failed"
     askSystemd is-system-running
@@ -147,13 +147,6 @@ inspect() { # PATH SPEC ACTIVATOR|brief
   printKernel kernel-profile $profile
   [ ! -r $kept/deployed ] || while read -r deployed _; do echo "deployed=$deployed"; done <$kept/deployed
   [ -s $keyList ] || [ -e $keyList.new ] || [ -e $keysAside ] || echo "no-keys=yes"
-  if [ "$3" = nixos-rebuild ]; then
-    # Find out whether nixos-rebuild has the option --store-path. With an unknown option, nixos-rebuild prints its options and
-    # does nothing. --help would show a manual page, which may not be installed.
-    case $(timeout 20 nixos-rebuild --nixbench-asks-for-options 2>&1 </dev/null) in
-    *--no-reexec*--store-path* | *--store-path*--no-reexec*) echo "store-path=yes" ;;
-    esac
-  fi
   if [ -n "$1" ]; then
     [ -x "$system/bin/switch-to-configuration" ] && echo "wanted=${target[$system]-}"
     [ -d "$1/specialisation" ] && for name in "$1"/specialisation/*; do
