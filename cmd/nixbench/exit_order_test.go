@@ -52,7 +52,7 @@ var exitOrder = []struct {
 	{9, []error{rollout.NewClusterUnavailableError(errPlain), inspect.NewUnknownError(errPlain, ""), kubernetes.NewAccessError(errPlain)}},
 	{7, []error{&fleet.NodeError{Step: event.Copy, Err: errPlain}, &fleet.NodeError{Step: event.Keys, Err: errPlain}, &closure.Error{About: failure.About{Err: errPlain}}}},
 	{8, []error{&fleet.NodeError{Step: event.Activate, Err: errPlain}, &fleet.NodeError{Step: event.Drain, Err: errPlain},
-		&engine.VersionError{}, &engine.BlockedError{}, &activate.RebootError{}, &remote.LostError{About: failure.About{Err: errPlain}},
+		&engine.VersionError{}, &engine.BlockedError{}, activate.NewWrongBootError("", "", ""), &remote.LostError{About: failure.About{Err: errPlain}},
 		activate.NewNotNixOSError(""), node.NewGoneError("a", "b"), &activate.BusyError{}, &activate.LostSightError{About: failure.About{Err: errPlain}}}},
 	{9, []error{&checkError{}, &check.Error{}, rollout.NewAdjustError(errPlain)}},
 	{77, []error{&commandError{code: 77}}},
@@ -104,7 +104,7 @@ func TestExitCodeOfWrappedError(t *testing.T) {
 		{9, func(err error) error { return &fleet.NodeError{Step: event.Copy, Err: err} }, false},
 		{9, func(err error) error { return &closure.Error{About: failure.About{Err: err}} }, false},
 		{10, func(err error) error { return &fleet.NodeError{Step: event.Activate, Err: err} }, false},
-		{10, func(err error) error { return &activate.RebootError{About: failure.About{Err: err}} }, true},
+		{10, func(err error) error { return failure.On("", failure.WithKind(failure.Lost, err)) }, true},
 		{10, func(err error) error {
 			return &fleet.NodeError{Step: event.Activate, Err: &activate.LostSightError{About: failure.About{Err: err}}}
 		}, true},

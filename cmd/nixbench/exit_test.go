@@ -30,7 +30,7 @@ func TestSwitchThatCutsNodeOff(t *testing.T) {
 	}{
 		{down, 6},
 		{lost, 8},
-		{&fleet.NodeError{Node: "m1", Step: event.Activate, Err: &activate.RebootError{About: failure.About{Node: "m1", Err: down}}}, 8},
+		{&fleet.NodeError{Node: "m1", Step: event.Activate, Err: failure.On("m1", failure.WithKind(failure.Lost, down))}, 8},
 		{errors.Join(lost, down), 6},
 	} {
 		if got := exitCode(test.err); got != test.want {

@@ -91,7 +91,7 @@ type Result struct {
 	Logs           map[string][]string // name of a systemd unit in Broken → the last lines of its log
 	Log            []string            // the last lines of the switch
 	PreviousRun    *Run                // the earlier activation that was unfinished, and that Activate has completed; nil if there was none
-	Dry            *Dry                // for DryActivate: what a switch would do
+	Dry            []string            // for DryActivate: what a switch would do, such as "restart a.service, b.service"
 	Refused        error               // for the goal DryActivate: why Activate would refuse the goal Switch
 }
 

@@ -501,9 +501,9 @@ func TestDryActivate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Dry{Stop: []string{"a.service", "b.service"}, Reload: []string{"dbus.service"}, Start: []string{"b.service"}, Lines: res.Dry.Lines}
-	if diff := cmp.Diff(want, res.Dry); diff != "" || len(res.Dry.Lines) != 4 {
-		t.Error(diff, res.Dry.Lines)
+	want := []string{"stop a.service, b.service", "reload dbus.service", "start b.service"}
+	if diff := cmp.Diff(want, res.Dry); diff != "" || len(res.Log) != 4 {
+		t.Error(diff, res.Log)
 	}
 	if unknown := (*UnknownProfileError)(nil); !errors.As(res.Refused, &unknown) || unknown.Path != oldPath {
 		t.Errorf("it does not tell that a switch would be refused: %v", res.Refused)
@@ -626,11 +626,11 @@ func TestRunInWords(t *testing.T) {
 	with := func(change func(*Run)) Run { r := run; change(&r); return r }
 	for want, r := range map[string]Run{
 		"switch to /new: done": with(func(r *Run) { r.Outcome = Committed }),
-		"switch to /new: rolled back to /old: no client confirmed it":                  with(func(r *Run) { r.Outcome, r.Reason = RolledBack, reasonUnconfirmed }),
-		"switch to /new: interrupted by a reboot":                                      with(func(r *Run) { r.Rebooted = true }),
-		"switch to /new: running, and rolls back in 5s unless it is confirmed":         with(func(r *Run) { r.Alive, r.Armed, r.Remaining = true, time.Minute, 5*time.Second }),
-		"switch to /new: failed: another switch was running":                           with(func(r *Run) { r.Outcome, r.Reason = Failed, reasonLocked }),
-		"switch to /new: rollback to /old failed: hung, and the rollback ended with 2": with(func(r *Run) { r.Outcome, r.Reason = RollbackFailed, "hung, and the rollback ended with 2" }),
+		"switch to /new: rolled back to /old: no client confirmed it":                                        with(func(r *Run) { r.Outcome, r.Reason = RolledBack, reasonUnconfirmed }),
+		"switch to /new: interrupted by a reboot":                                                            with(func(r *Run) { r.Rebooted = true }),
+		"switch to /new: running, and rolls back in 5s unless it is confirmed":                               with(func(r *Run) { r.Alive, r.Armed, r.Remaining = true, time.Minute, 5*time.Second }),
+		"switch to /new: failed: another switch is running on the node (exit 11): try again when it is done": with(func(r *Run) { r.Outcome, r.Reason = Failed, reasonLocked }),
+		"switch to /new: rollback to /old failed: hung, and the rollback ended with 2":                       with(func(r *Run) { r.Outcome, r.Reason = RollbackFailed, "hung, and the rollback ended with 2" }),
 	} {
 		if got := r.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -640,7 +640,7 @@ func TestRunInWords(t *testing.T) {
 
 func TestCutOffAnswer(t *testing.T) {
 	p := newNodeParser()
-	p.handleLine("nixos", "yes")
+	p.handleLine("nixos=yes")
 	if _, err := p.finishNode(); err == nil {
 		t.Error("half an answer was taken for a whole one")
 	}

@@ -130,21 +130,19 @@ func (e *FailedError) Error() string { return failure.Message(e) }
 // OnNode implements [failure.OnNode].
 func (e *FailedError) OnNode() (node, text string) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s to %s: %s", e.Request.Goal, e.Request.Path, e.describeCause())
-	switch e.Result.Outcome {
-	case RolledBack:
-		fmt.Fprintf(&b, "; the node rolled back to %s", e.From)
+	fmt.Fprintf(&b, "%s to %s: %s", e.Request.Goal, e.Request.Path, e.Brief())
+	switch {
+	case e.Result.Outcome == RolledBack:
+		b.WriteString("; the node rolled back to " + e.From)
 		if slices.Contains([]string{reasonUnconfirmed, reasonKilled, reasonRebooted}, e.Reason) {
 			b.WriteString(" automatically")
 		}
-	case RollbackFailed:
+	case e.Result.Outcome == RollbackFailed:
 		fmt.Fprintf(&b, "; rollback to %s FAILED: check the node", e.From)
-	default:
-		if e.From == "" && e.Request.Goal != Boot {
-			b.WriteString("; there is no system to roll back to")
-		} else if e.Result.After.Current != e.From {
-			b.WriteString("; it was not rolled back")
-		}
+	case e.From == "" && e.Request.Goal != Boot:
+		b.WriteString("; there is no system to roll back to")
+	case e.Result.After.Current != e.From:
+		b.WriteString("; it was not rolled back")
 	}
 	if e.restored != "" {
 		fmt.Fprintf(&b, "; the rollback did not restore %s", e.restored)
@@ -167,48 +165,33 @@ func (e *FailedError) OnNode() (node, text string) {
 	return e.Node, b.String()
 }
 
-// Brief returns the cause of the failure in one line.
-func (e *FailedError) Brief() string { return e.describeCause() }
-
-// describeCause returns why the activation failed, in one line: `unit nginx.service failed`.
-func (e *FailedError) describeCause() string {
+// Brief returns why the activation failed, in one line: `unit nginx.service failed`.
+func (e *FailedError) Brief() string {
 	if e.Unhealthy != nil {
 		return e.Unhealthy.Error()
 	}
 	exit := e.Result.Exit
-	switch reason, _, _ := strings.Cut(e.Reason, ","); reason {
-	case reasonPrepare:
-		return "the new system's step before the switch failed" + formatExit(exit)
+	reason, _, _ := strings.Cut(e.Reason, ",")
+	switch reason {
 	case reasonRefused:
 		return fmt.Sprintf("the pre-switch check %s of the new system failed, and nothing was changed", cmp.Or(e.failedCheck(), "(unnamed)")) + formatExit(exit)
 	case reasonHung:
-		patience := e.Request.Confirm
-		if patience == 0 {
-			patience = unarmedPatience
+		jobs := ""
+		if e.jobs != "" {
+			jobs = " (" + strings.TrimSuffix(strings.TrimSpace(e.jobs), ",") + ")"
 		}
-		s := fmt.Sprintf("no progress for %s", patience)
-		if jobs := strings.TrimSuffix(strings.TrimSpace(e.jobs), ","); jobs != "" {
-			s += " (" + jobs + ")"
-		}
-		return s + ": a slow switch needs a longer --timeout confirm=DURATION"
+		return fmt.Sprintf("no progress for %s%s: a slow switch needs a longer --timeout confirm=DURATION", cmp.Or(e.Request.Confirm, unarmedPatience), jobs)
 	case reasonUnconfirmed:
 		return fmt.Sprintf("no client could log in to confirm it within %s", e.Request.Confirm)
-	case reasonAborted:
-		return "it was aborted"
-	case reasonKilled:
-		return "the switch was killed on the node"
-	case reasonLocked:
-		return "another switch is running on the node (exit 11): try again when it is done"
-	case reasonRebooted:
-		return "the node rebooted before it was confirmed"
-	case reasonReboot:
-		return "it needs a reboot (exit 100): use the goal boot, then reboot"
-	case reasonProfile:
-		return "the profile could not be set"
-	case reasonBoot:
-		return "the boot loader could not be installed" + formatExit(exit)
+	case reasonPrepare, reasonBoot:
+		return reasonTexts[reason] + formatExit(exit)
 	case reasonElsewhere:
 		return fmt.Sprintf("the switch succeeded, but the node runs %s and would boot %s", e.Result.After.Current, e.Result.After.Profile)
+	case reasonSwitch, reasonLate:
+	default:
+		if text := reasonTexts[reason]; text != "" {
+			return text
+		}
 	}
 	late := ""
 	if e.Reason == reasonLate {

@@ -1,10 +1,13 @@
 package activate
 
 import (
+	"context"
 	"errors"
+	"io"
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -32,5 +35,23 @@ func TestErrorsNameTheNodeOnce(t *testing.T) {
 		if !errors.Is(test.err, down) {
 			t.Errorf("%v hides its cause", test.err)
 		}
+	}
+}
+
+// A connection that is lost during an inspection is not an error of a later step.
+func TestInspectError(t *testing.T) {
+	lost := &remote.LostError{About: failure.About{Node: "m1", Err: io.EOF}}
+	timeout := &remote.TimeoutError{About: failure.About{Node: "m1", Err: context.DeadlineExceeded}}
+	for _, err := range []error{lost, timeout} {
+		if got := wrapInspectError(err); failure.KindOf(got) != failure.Unreachable || !errors.Is(got, err) || got.Error() != err.Error() {
+			t.Errorf("%#v", got)
+		}
+	}
+	refused := &remote.AuthError{}
+	if got := wrapInspectError(refused); got != error(refused) {
+		t.Errorf("%#v", got)
+	}
+	if got := wrapInspectError(nil); got != nil {
+		t.Errorf("%#v", got)
 	}
 }

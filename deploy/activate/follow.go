@@ -252,14 +252,14 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 	defer quiet.Stop()
 	p := newNodeParser()
 	w.units = map[string][]string{}
-	err = executeScript(ctx, conn, func(name, value string) {
+	err = executeScript(ctx, conn, func(line string) {
 		quiet.Reset(w.silenceLimit())
 		begun.Store(true)
 		w.extendLimit()
-		if name == "accepted" && command[0] == "confirm" && w.loggedIn != nil {
+		if command[0] == "confirm" && w.loggedIn != nil && strings.HasPrefix(line, "accepted=") {
 			w.loggedIn()
 		}
-		w.handleLine(p, name, value)
+		w.handleLine(p, line)
 	}, command...)
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
 		// A dead connection may show no error. Close it, so that the host opens a new connection. Close it only after the command,
@@ -277,8 +277,8 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 
 // handleLine stores one name=value line that the shell script on the node has printed. It keeps lines of the switch's log and
 // of the logs of broken systemd units itself, and passes any other line to p.
-func (w *watch) handleLine(p *nodeParser, name, value string) {
-	switch name {
+func (w *watch) handleLine(p *nodeParser, line string) {
+	switch name, value, _ := strings.Cut(line, "="); name {
 	case "log":
 		w.lines++
 		if w.tail = append(w.tail, value); len(w.tail) > tailLines {
@@ -289,7 +289,7 @@ func (w *watch) handleLine(p *nodeParser, name, value string) {
 		unit, line, _ := strings.Cut(value, " ")
 		w.units[unit] = append(w.units[unit], line)
 	default:
-		p.handleLine(name, value)
+		p.handleLine(line)
 	}
 }
 

@@ -2,6 +2,7 @@ package activate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -94,9 +95,12 @@ func (n Node) HasReached(goal Goal, path, runs string) bool {
 	return !n.HasUnfinishedRun() && Request{Goal: goal, Path: path}.remainingGoal(n.WithDesired(runs)) == ""
 }
 
-// GenerationOf returns the number of the newest generation of the profile with this system, or 0 if
-// there is none.
+// GenerationOf returns the generation of a system in the profile; 0 if the profile does not contain the system. Several generations
+// may be the same system: GenerationOf prefers the one to which the profile points, and otherwise the newest.
 func (n Node) GenerationOf(system string) int {
+	if system == n.Profile && n.Generation != 0 {
+		return n.Generation
+	}
 	for _, g := range slices.Backward(n.Generations) {
 		if g.Path == system {
 			return g.Number
@@ -124,7 +128,18 @@ func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request,
 	}
 	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Connect, Text: "the node's report of its systems", Until: time.Now().Add(inspectTimeout)})
 	defer wait.End()
-	return inspectOn(ctx, node, conn, r, brief)
+	n, err := inspectOn(ctx, node, conn, r, brief)
+	return n, wrapInspectError(err)
+}
+
+// wrapInspectError gives a lost connection or a timeout the kind Unreachable, because nothing has been changed on the node.
+func wrapInspectError(err error) error {
+	var lost *remote.LostError
+	var timeout *remote.TimeoutError
+	if errors.As(err, &lost) || errors.As(err, &timeout) {
+		return failure.WithKind(failure.Unreachable, err)
+	}
+	return err
 }
 
 // inspectTimeout is the time limit of an inspection.

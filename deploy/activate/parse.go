@@ -43,7 +43,8 @@ func newNodeParser() *nodeParser {
 type unitList []string
 
 // handleLine parses a line of output, and stores the value in the field for this name. It ignores lines with unknown names.
-func (p *nodeParser) handleLine(name, value string) {
+func (p *nodeParser) handleLine(line string) {
+	name, value, _ := strings.Cut(line, "=")
 	switch field := p.fields[name].(type) {
 	case *string:
 		*field = value

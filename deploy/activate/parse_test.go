@@ -12,8 +12,7 @@ func FuzzRunRecord(f *testing.F) {
 	f.Fuzz(func(t *testing.T, output string) {
 		p := newNodeParser()
 		for line := range strings.Lines(output) {
-			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
-			p.handleLine(name, value)
+			p.handleLine(strings.TrimSuffix(line, "\n"))
 		}
 		n, err := p.finishNode()
 		if err != nil || n.Last == nil {

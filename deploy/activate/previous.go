@@ -67,7 +67,7 @@ func (a *Activator) finishInspected(ctx context.Context, node string, h Host, n 
 		if err != nil {
 			return nil, err
 		}
-		return n.Last, executeScript(ctx, conn, func(string, string) {}, "forget", n.Last.ID)
+		return n.Last, executeScript(ctx, conn, func(string) {}, "forget", n.Last.ID)
 	}
 	w := a.newWatch(node, h, n.Last.ID, n.Last.Armed)
 	w.checkHealth = r.CheckHealth

@@ -11,17 +11,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// RebootError means that a node did not accept logins after a reboot, or has booted a system that is not the system of its
-// profile.
-type RebootError struct{ failure.About }
-
 // NewWrongBootError returns the error for a node that has booted another system than the wanted one.
 func NewWrongBootError(node, want, booted string) error {
-	return &RebootError{failure.About{Node: node, Text: fmt.Sprintf("reboot: booted %s instead of %s: check its boot loader", booted, want)}}
+	return failure.On(node, failure.WithKind(failure.Lost, fmt.Errorf("reboot: booted %s instead of %s: check its boot loader", booted, want)))
 }
-
-// Kind implements [failure.Classified].
-func (*RebootError) Kind() failure.Kind { return failure.Lost }
 
 // Reboot reboots a node, waits until the node is reachable and has another boot id, and verifies that it has booted the system of
 // its profile.
@@ -37,7 +30,7 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	if err != nil {
 		return before, err
 	}
-	if err := executeScript(ctx, conn, func(string, string) {}, "reboot"); err != nil {
+	if err := executeScript(ctx, conn, func(string) {}, "reboot"); err != nil {
 		return before, newStepError(node, "reboot", err)
 	}
 	begin := time.Now()
@@ -45,16 +38,15 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	defer cancel()
 	after, err := a.WaitForBoot(wait, node, h, before.BootID, time.Time{})
 	switch {
-	case err == nil && before.Profile != "" && after.Booted != before.Profile:
-		return after, NewWrongBootError(node, before.Profile, after.Booted)
-	case err == nil:
-		return after, nil
-	}
-	if ctx.Err() != nil {
+	case err != nil && ctx.Err() != nil:
 		return before, failure.On(node, fmt.Errorf("reboot: %w", context.Cause(ctx)))
+	case err != nil:
+		err = fmt.Errorf("reboot: no login after %s (%w): check its console", time.Since(begin).Round(time.Second), err)
+		return before, failure.On(node, failure.WithKind(failure.Lost, err))
+	case before.Profile != "" && after.Booted != before.Profile:
+		return after, NewWrongBootError(node, before.Profile, after.Booted)
 	}
-	text := fmt.Sprintf("reboot: no login after %s (%v): check its console", time.Since(begin).Round(time.Second), err)
-	return before, &RebootError{failure.About{Node: node, Text: text, Err: err}}
+	return after, nil
 }
 
 // WaitForBoot waits until the node has another boot id than `boot`, and returns the node's state. If the node still has the boot

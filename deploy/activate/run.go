@@ -58,21 +58,38 @@ const (
 
 // Reasons for an outcome, as the node's script records them.
 const (
-	reasonSwitch      = "switch"      // switch-to-configuration failed
-	reasonPrepare     = "prepare"     // the system's step before the switch failed
-	reasonRefused     = "refused"     // a pre-switch check of the new system failed; nothing was changed
-	reasonLate        = "late"        // systemd units failed after switch-to-configuration had returned
-	reasonHung        = "hung"        // the switch made no progress
-	reasonUnconfirmed = "unconfirmed" // no client confirmed in time
-	reasonAborted     = "aborted"     // a client requested a rollback
-	reasonKilled      = "killed"      // the run was killed
-	reasonLocked      = "locked"      // another switch is running
-	reasonReboot      = "reboot"      // the new system needs a reboot
-	reasonProfile     = "profile"     // the profile could not be set
-	reasonBoot        = "boot"        // the boot loader could not be installed
-	reasonRebooted    = "rebooted"    // a reboot ended the run
-	reasonElsewhere   = "elsewhere"   // not written by the script on the node: the run succeeded, but the node runs or boots another system
+	reasonSwitch      = "switch"
+	reasonPrepare     = "prepare"
+	reasonRefused     = "refused" // nothing was changed
+	reasonLate        = "late"
+	reasonHung        = "hung"
+	reasonUnconfirmed = "unconfirmed"
+	reasonAborted     = "aborted"
+	reasonKilled      = "killed"
+	reasonLocked      = "locked"
+	reasonReboot      = "reboot"
+	reasonProfile     = "profile"
+	reasonBoot        = "boot"
+	reasonRebooted    = "rebooted"
+	reasonElsewhere   = "elsewhere" // not written by the script on the node: the run succeeded, but the node runs or boots another system
 )
+
+// reasonTexts describes the reasons for the user, without what only an error knows, such as a time limit.
+var reasonTexts = map[string]string{
+	reasonSwitch:      "the switch failed",
+	reasonPrepare:     "the new system's step before the switch failed",
+	reasonRefused:     "a pre-switch check failed",
+	reasonLate:        "units failed soon after the switch",
+	reasonHung:        "it made no progress",
+	reasonUnconfirmed: "no client confirmed it",
+	reasonAborted:     "it was aborted",
+	reasonKilled:      "the switch was killed on the node",
+	reasonLocked:      "another switch is running on the node (exit 11): try again when it is done",
+	reasonReboot:      "it needs a reboot (exit 100): use the goal boot, then reboot",
+	reasonProfile:     "the profile could not be set",
+	reasonBoot:        "the boot loader could not be installed",
+	reasonRebooted:    "the node rebooted before it was confirmed",
+}
 
 // isAwaitingConfirmation reports whether the run waits for a client to confirm it.
 func (r Run) isAwaitingConfirmation() bool {
@@ -95,11 +112,7 @@ func (r Run) String() string {
 	case r.Rebooted:
 		return what + ": interrupted by a reboot"
 	}
-	why := map[string]string{
-		reasonSwitch: "the switch failed", reasonRefused: "a pre-switch check failed", reasonLate: "units failed soon after the switch", reasonHung: "it made no progress", reasonUnconfirmed: "no client confirmed it",
-		reasonAborted: "it was aborted", reasonKilled: "it was killed", reasonLocked: "another switch was running",
-		reasonProfile: "the profile could not be set", reasonBoot: "the boot loader could not be installed", reasonRebooted: "a reboot interrupted it",
-	}[r.Reason]
+	why := reasonTexts[r.Reason]
 	switch {
 	case r.succeeded():
 		return what + ": done"

@@ -2,7 +2,7 @@ package activate
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"strconv"
 	"strings"
 	"time"
@@ -17,31 +17,25 @@ type Host interface {
 	Fresh(ctx context.Context) (*remote.Conn, error)
 }
 
-// The shell script that runs on the node consists of these parts. mainScript is the last part, because it calls the functions of
-// the other parts. Only some commands of the script need inspectionScript and followScript. Other commands leave them out, because
-// the shell on the node takes 3 ms of processor time to read all parts.
+// The shell script that runs on the node consists of these parts. The part main is the last, because it calls the functions of the
+// other parts. A command gets only the parts that it needs, because the shell on the node takes 3 ms of processor time to read all.
 var (
-	//go:embed sh/base.sh
-	baseScript string
-	//go:embed sh/inspect.sh
-	inspectScript string
-	//go:embed sh/call.sh
-	callScript string
-	//go:embed sh/stable.sh
-	stableScript string
-	//go:embed sh/reach.sh
-	reachScript string
-	//go:embed sh/run.sh
-	runScript string
-	//go:embed sh/client.sh
-	clientScript string
-	//go:embed sh/main.sh
-	mainScript string
+	//go:embed sh
+	parts embed.FS
 
-	nodeScript       = baseScript + inspectScript + callScript + stableScript + reachScript + runScript + clientScript + mainScript
-	inspectionScript = baseScript + inspectScript + mainScript
-	followScript     = baseScript + inspectScript + clientScript + mainScript
+	nodeScript       = joinParts("base", "inspect", "call", "stable", "reach", "run", "client", "main")
+	inspectionScript = joinParts("base", "inspect", "main")
+	followScript     = joinParts("base", "inspect", "client", "main")
 )
+
+func joinParts(names ...string) string {
+	var b strings.Builder
+	for _, name := range names {
+		text, _ := parts.ReadFile("sh/" + name + ".sh") // never fails
+		b.Write(text)
+	}
+	return b.String()
+}
 
 // selectScript returns the parts of the shell script that a command of it, such as `inspect`, needs on the node.
 func selectScript(command string) string {
@@ -69,14 +63,10 @@ func scriptArgv(script string, args []string) []string {
 }
 
 // executeScript runs the shell script on the node with args, the first of which is a command such as `inspect`. It calls each for
-// every name=value line of the output. The script is passed on stdin, because sudo writes arguments to its log.
-func executeScript(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
+// every line of the output. The script is passed on stdin, because sudo writes arguments to its log.
+func executeScript(ctx context.Context, conn *remote.Conn, each func(line string), args ...string) error {
 	script := selectScript(args[0])
-	out := &lines.Writer{Max: longestLine, Each: func(line string) {
-		if name, value, ok := strings.Cut(strings.ToValidUTF8(line, "�"), "="); ok {
-			each(name, value)
-		}
-	}}
+	out := &lines.Writer{Max: longestLine, Each: func(line string) { each(strings.ToValidUTF8(line, "�")) }}
 	err := conn.Run(ctx, remote.Cmd{Argv: scriptArgv(script, args), Name: commandName(args), Stdin: strings.NewReader(script), Stdout: out, Sudo: true, MaxOutput: maxRunLog})
 	out.Flush()
 	return err

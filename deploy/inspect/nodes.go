@@ -7,7 +7,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -21,7 +20,7 @@ func Nodes(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, parallel i
 		if err != nil {
 			return activate.Node{}, err
 		}
-		return node.Inspect(ctx, a, n.Name, h)
+		return a.Inspect(ctx, n.Name, h)
 	})
 	failed := 0
 	for _, o := range out {

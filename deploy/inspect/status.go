@@ -7,7 +7,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
-	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -89,7 +88,7 @@ func StatusOf(o fleet.Outcome[activate.Node], recorded state.Node, desired map[s
 	s.Current, s.Booted, s.BootDefault, s.Boots = n.Current, n.Booted, n.Profile, n.Generation
 	s.State, s.Reboot, s.Uptime = n.System, n.RebootNeeded(), int64(n.Uptime/time.Second)
 	s.FailedUnits = append(s.FailedUnits, n.Failed...)
-	s.Generation = node.GenerationOf(n, n.Current)
+	s.Generation = n.GenerationOf(n.Current)
 	if r := n.Last; r != nil {
 		s.LastRun = &LastRun{Run: r.ID, Goal: string(r.Goal), Outcome: string(r.Outcome), Time: r.Time, Text: r.String(), Armed: n.Armed(), Alive: r.Alive}
 		if r.To == n.Current && (r.Outcome == activate.Committed || r.Outcome == activate.Activated || r.Outcome == activate.BootDefault) {

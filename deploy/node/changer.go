@@ -2,14 +2,12 @@ package node
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -67,28 +65,9 @@ func (c *Changer) InspectWith(ctx context.Context, n nixeval.Node, look func(con
 		_, err = h.Conn(ctx)
 	default:
 		observed, err = look(ctx, n.Name, h)
-		err = wrapInspectError(n.Name, err)
 	}
 	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Connect, Node: n.Name, Failed: err != nil})
 	return observed, err
-}
-
-// Inspect returns the state that a node reports. If the connection is lost or the node does not answer in time, the error belongs
-// to the phase connect.
-func Inspect(ctx context.Context, a *activate.Activator, name string, h activate.Host) (activate.Node, error) {
-	observed, err := a.Inspect(ctx, name, h)
-	return observed, wrapInspectError(name, err)
-}
-
-// wrapInspectError converts a lost connection or a timeout to an error of the phase connect, because nothing has been changed on
-// the node. It returns any other error unchanged.
-func wrapInspectError(name string, err error) error {
-	var lost *remote.LostError
-	var timeout *remote.TimeoutError
-	if errors.As(err, &lost) || errors.As(err, &timeout) {
-		return &fleet.NodeError{Node: name, Step: event.Connect, Err: err}
-	}
-	return err
 }
 
 // HasDeployment reports whether the node itself has a record of a deployment by nixbench.

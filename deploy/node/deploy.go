@@ -60,7 +60,7 @@ func (r Result) After() int {
 	if r.Activation == nil {
 		return 0
 	}
-	return GenerationOf(r.Activation.After, r.Activation.After.Current)
+	return r.Activation.After.GenerationOf(r.Activation.After.Current)
 }
 
 // Deploy copies the closure to the node, uploads the keys that are due before the activation, activates the system, and uploads

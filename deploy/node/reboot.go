@@ -36,7 +36,7 @@ func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeo
 		err = errors.Join(err, c.Store.Update(func(s *state.State) error { s.DropIntents(n.Name, state.RebootNode); return nil }))
 	}
 	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Activate, Node: n.Name, Failed: err != nil})
-	r.Path, r.After = after.Booted, GenerationOf(after, after.Booted)
+	r.Path, r.After = after.Booted, after.GenerationOf(after.Booted)
 	if err != nil {
 		return r, "", &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err}
 	}

@@ -90,14 +90,5 @@ func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host,
 // newDeployment returns the record of a node's system for the state. It contains the number of the system's generation on the
 // node.
 func newDeployment(n activate.Node, path, run string) state.Deployment {
-	return state.Deployment{Path: path, Generation: GenerationOf(n, path), Run: run, Time: time.Now()}
-}
-
-// GenerationOf returns the generation of a system in the node's profile; 0 if the profile does not contain the system. Several
-// generations may be the same system: GenerationOf prefers the one to which the profile points, and otherwise the newest.
-func GenerationOf(n activate.Node, system string) int {
-	if system == n.Profile && n.Generation != 0 {
-		return n.Generation
-	}
-	return n.GenerationOf(system)
+	return state.Deployment{Path: path, Generation: n.GenerationOf(path), Run: run, Time: time.Now()}
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -37,32 +38,12 @@ func formatActivation(result activate.Result, before activate.Node) string {
 	return text
 }
 
+// formatDryActivation describes which systemd units a switch would change.
 func formatDryActivation(result activate.Result) string {
-	text := formatUnitChanges(result.Dry)
+	text := "would " + cmp.Or(strings.Join(result.Dry, "; "), "change no unit")
 	var unknown *activate.UnknownProfileError
 	if errors.As(result.Refused, &unknown) {
 		text += "; but apply would refuse to replace " + unknown.Path + ", which was not deployed from here"
 	}
 	return text
-}
-
-// formatUnitChanges returns which systemd units a switch would stop, restart, reload and start. A nil d means that the switch
-// would change nothing.
-func formatUnitChanges(d *activate.Dry) string {
-	if d == nil {
-		return "nothing would change"
-	}
-	var parts []string
-	for _, p := range []struct {
-		verb  string
-		units []string
-	}{{"stop", d.Stop}, {"restart", d.Restart}, {"reload", d.Reload}, {"start", d.Start}} {
-		if len(p.units) > 0 {
-			parts = append(parts, p.verb+" "+strings.Join(p.units, ", "))
-		}
-	}
-	if len(parts) == 0 {
-		return "would change no unit"
-	}
-	return "would " + strings.Join(parts, "; ")
 }

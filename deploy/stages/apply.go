@@ -190,7 +190,7 @@ func (r *run) changeNode(ctx context.Context, n plan.Node) rollout.Result {
 	result := rollout.NewResult(n.Node, n.Closure.Out, done.Outcome, done.Text, err)
 	result.Task, result.Activation = &n.Task, done.Activation
 	if a := done.Activation; a != nil {
-		result.Before, result.After = node.GenerationOf(a.Before, a.Before.Current), done.After()
+		result.Before, result.After = a.Before.GenerationOf(a.Before.Current), done.After()
 	}
 	return result
 }
@@ -256,7 +256,7 @@ func restoreChanged(ctx context.Context, r *run, cluster rollout.Cluster, result
 			return done
 		}
 		done.Path, done.Outcome, done.Err = before.Current, state.RolledBack, nil
-		done.Text = fmt.Sprintf("rolled back to generation %d, because another node failed", node.GenerationOf(before, before.Current))
+		done.Text = fmt.Sprintf("rolled back to generation %d, because another node failed", before.GenerationOf(before.Current))
 		return done
 	})
 	for i, result := range restored {

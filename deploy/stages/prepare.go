@@ -84,7 +84,7 @@ func (l *preparations) inspectWhenReady(ctx context.Context, n nixeval.Node, slo
 		if err != nil {
 			return activate.Node{}, err
 		}
-		return node.Inspect(ctx, l.Activator, n.Name, h)
+		return l.Activator.Inspect(ctx, n.Name, h)
 	case l.Goal == node.UploadKeys: // does not depend on the node's systems
 		return l.InspectWith(ctx, n, nil)
 	case l.mayHaveEngine():

@@ -98,7 +98,7 @@ func (s *Step) setObserved(o fleet.Outcome[activate.Node], to RollbackTo) {
 		}
 		s.Path, s.Generation = s.From.Generations[i].Path, to.Generation
 	default:
-		s.Generation = node.GenerationOf(s.From, s.Path)
+		s.Generation = s.From.GenerationOf(s.Path)
 	}
 	if s.From.Current == s.Path && s.From.Profile == s.Path {
 		s.SkipReason = "runs it already"
@@ -133,7 +133,7 @@ func (s Step) String() string {
 }
 
 func formatGeneration(n activate.Node) string {
-	if g := node.GenerationOf(n, n.Current); g != 0 {
+	if g := n.GenerationOf(n.Current); g != 0 {
 		return fmt.Sprintf("generation %d", g)
 	}
 	return "what runs now"
@@ -205,7 +205,7 @@ func (d *Deployer) ExecuteSteps(ctx context.Context, steps []Step, o Options) ([
 
 func (s Step) newResult() rollout.Result {
 	r := rollout.NewResult(s.Node, s.Path, state.Unchanged, s.String(), s.Err)
-	r.Before = node.GenerationOf(s.From, s.From.Current)
+	r.Before = s.From.GenerationOf(s.From.Current)
 	return r
 }
 

@@ -128,7 +128,7 @@ func TestGenerationOf(t *testing.T) {
 		want    int
 	}{{1, "/a", 1}, {3, "/a", 3}, {2, "/a", 3}, {1, "/b", 2}, {1, "/c", 0}, {1, "", 0}} {
 		n.Generation, n.Profile = test.profile, n.Generations[test.profile-1].Path
-		if got := node.GenerationOf(n, test.system); got != test.want {
+		if got := n.GenerationOf(test.system); got != test.want {
 			t.Errorf("profile at %d, %q: got %d, want %d", test.profile, test.system, got, test.want)
 		}
 	}
