@@ -208,7 +208,8 @@ func preview(ctx context.Context, s *Session, o stages.Options) (stages.Plan, er
 		d = newDeployer(s, state.ReadOnly(recorded))
 	}
 	copied, manager := *d, *s.Machines
-	manager.Vault = vault.OpenReadOnly(s.Dir.Vault())
+	manager.Vault = vault.Open(s.Dir.Vault())
+	manager.Vault.ReadOnly = true
 	copied.Machines, copied.Uploader = &manager, &secrets.Uploader{Send: s.Send, Generated: manager.Vault.Part}
 	copied.Keep = func(map[string]nixeval.Closure) error { return nil }
 	return copied.Preview(ctx, s.Hive, s.Nodes, o)

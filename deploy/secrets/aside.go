@@ -14,17 +14,15 @@ import (
 
 // Aside selects how long a node keeps a backup of the keys that an upload replaces or removes.
 // See aside.sh.
-type Aside int
+type Aside string
 
 const (
-	Drop Aside = iota // no backup; an earlier upload's backup is deleted too
-	Keep              // keep the backup until the next switch has ended; a rollback of the switch restores the keys
-	Hold              // keep the backup until the run has ended: PutBack restores the keys, or DropBackup deletes the backup
-	Add               // like Hold, for an upload after the switch
-	Late              // like Keep, for the second upload before the same switch: if it fails, the keys of the first upload stay
+	Drop Aside = ""     // no backup; an earlier upload's backup is deleted too
+	Keep Aside = "keep" // keep the backup until the next switch has ended; a rollback of the switch restores the keys
+	Hold Aside = "hold" // keep the backup until the run has ended: PutBack restores the keys, or DropBackup deletes the backup
+	Add  Aside = "add"  // like Hold, for an upload after the switch
+	Late Aside = "late" // like Keep, for the second upload before the same switch: if it fails, the keys of the first upload stay
 )
-
-func (a Aside) scriptWord() string { return [...]string{"drop", "keep", "hold", "add", "late"}[a] }
 
 // asideFolder is the path of the folder on the node with the backup of replaced keys. The shell scripts of package activate
 // use the same path (keysAside). The folder is in /run/keys because NixOS mounts memory there that is never swapped out.

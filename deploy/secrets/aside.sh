@@ -11,7 +11,7 @@
 # script deletes the folder, or creates `settled` if there is a `hold`. The folder is in
 # memory, like the keys in /run, and only root can read it.
 #
-# $asides is "drop": make no backup, since there will be no rollback; "keep": until the
+# $asides is empty: make no backup, since there will be no rollback; "keep": until the
 # switch has ended; "hold": until the run has ended; "add": like "hold", after the switch;
 # "late": like "keep", after an upload with "keep".
 #
@@ -71,7 +71,7 @@ make_backup_folder() {
 
 # back_up adds the file PATH to the backup, unless the backup contains it. $backed contains the paths of all files in the backup.
 back_up() { # PATH
-  [ "$asides" != drop ] && ! has_line "$backed" "$1" || return 0
+  [ -n "$asides" ] && ! has_line "$backed" "$1" || return 0
   make_backup_folder || return 1
   while exists "$aside/$free.path" || exists "$aside/$free.was"; do free=$((free + 1)); done
   if is_file "$1"; then
@@ -84,7 +84,7 @@ back_up() { # PATH
 
 begin_backup() {
   case $asides in
-  drop) ! exists "$aside" || rm -rf -- "$aside" ;;
+  '') ! exists "$aside" || rm -rf -- "$aside" ;;
   # Clean up after a nixbench that was killed. If the file `settled` exists, the switch of that nixbench is permanent, and the
   # whole backup is obsolete. Otherwise only the file `hold` is obsolete.
   keep | hold) if [ -e "$aside/settled" ]; then rm -rf -- "$aside"; else remove_files "$aside/hold"; fi ;;

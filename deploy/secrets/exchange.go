@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -61,21 +62,20 @@ func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string
 	said := t.run(mode)
 	write.Close()
 	io.Copy(io.Discard, read) // a full pipe would block the command
-	t.result.sort()
-	if err := <-ended; err != nil {
-		// If the command on the node has failed, return its error: the exchange has then failed only because the command had
-		// ended.
-		var lost *remote.LostError
-		var refused *remote.EscalationError
-		if errors.As(err, &lost) || errors.As(err, &refused) { // other errors contain the step
-			err = fmt.Errorf("%s: %w", steps[mode], err)
-		}
-		return t.result, errors.Join(append(t.failed, err)...)
+	r := t.result
+	for _, names := range [][]string{r.Uploaded, r.Adjusted, r.Unchanged, r.Deferred, r.Stale, r.Removed, r.Restarted} {
+		slices.Sort(names)
 	}
-	if said != nil {
-		t.failed = append(t.failed, failure.On(set.Node, fmt.Errorf("upload keys: %w", said)))
+	err = <-ended
+	var lost *remote.LostError
+	var refused *remote.EscalationError
+	switch {
+	case errors.As(err, &lost), errors.As(err, &refused):
+		err = fmt.Errorf("%s: %w", steps[mode], err) // other errors contain the step
+	case err == nil && said != nil: // an error of the command on the node is the reason why the exchange has failed
+		err = failure.On(set.Node, fmt.Errorf("upload keys: %w", said))
 	}
-	return t.result, errors.Join(t.failed...)
+	return r, errors.Join(append(t.failed, err)...)
 }
 
 // scriptCommand returns the command line that runs upload.sh on the node.
@@ -87,7 +87,7 @@ func (u *Uploader) scriptCommand(mode string, aside Aside, restart bool) []strin
 	if !restart {
 		readers = ""
 	}
-	return []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list, folder, aside.scriptWord(), readers}
+	return []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list, folder, string(aside), readers}
 }
 
 // keyExchange is nixbench's side of the exchange of keys with one node. upload.sh is the node's side.
@@ -135,11 +135,8 @@ func (t *keyExchange) run(mode string) error {
 // keys, and the paths of all keys of the node in the hive.
 func describeSet(set Set) string {
 	var list strings.Builder
-	for _, k := range set.Keys { // six lines for each
-		when := "late"
-		if k.Early {
-			when = "early"
-		}
+	for _, k := range set.Keys {
+		when := map[bool]string{true: "early", false: "late"}[k.Early]
 		list.WriteString(strings.Join([]string{k.Path, k.User, k.Group, k.Mode, when, k.hash(), ""}, "\n"))
 	}
 	for _, at := range set.hivePaths {
@@ -187,10 +184,7 @@ func (t *keyExchange) readLine() (word, rest string, err error) {
 		return "", "", errUnexpected
 	}
 	if !t.from.Scan() {
-		if err := t.from.Err(); err != nil {
-			return "", "", err
-		}
-		return "", "", errEnded
+		return "", "", cmp.Or(t.from.Err(), errEnded)
 	}
 	word, rest, _ = strings.Cut(t.from.Text(), " ")
 	return word, rest, nil
@@ -258,10 +252,4 @@ func (t *keyExchange) sendKeys(send []int) error {
 		return errUnexpected
 	}
 	return err
-}
-
-func (r *Result) sort() {
-	for _, names := range [][]string{r.Uploaded, r.Adjusted, r.Unchanged, r.Deferred, r.Stale, r.Removed, r.Restarted} {
-		slices.Sort(names)
-	}
 }

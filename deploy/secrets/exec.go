@@ -19,14 +19,13 @@ const (
 	keyGrace   = 300 * time.Millisecond // between SIGTERM and SIGKILL
 )
 
-// Exec is the default Runner. The program has no stdin; a program that asks for a passphrase
-// opens the terminal itself. The program's stderr is discarded: it could contain a part of a
-// secret, and errors are recorded.
+// runProgram returns what a program on this computer prints to stdout. The program has no stdin; a program that asks for a passphrase
+// opens the terminal itself. The program's stderr is discarded: it could contain a part of a secret, and errors are recorded.
 //
 // When ctx ends, the program gets SIGTERM, and SIGKILL 0.3 seconds later. Without a terminal, all programs that it has started get
 // these signals, too: they are one process group. At a terminal, the program stays in the process group of nixbench, because a
 // program in another group cannot read from the terminal; there, Ctrl-C signals all of them.
-func Exec(ctx context.Context, argv ...string) ([]byte, error) {
+func runProgram(ctx context.Context, argv ...string) ([]byte, error) {
 	limited, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
 	limited, refuse := context.WithCancelCause(limited)

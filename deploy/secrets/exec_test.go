@@ -66,7 +66,7 @@ func TestCancelledCommandsEnd(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			done := make(chan error, 1)
 			go func() {
-				_, err := Exec(ctx, "sh", "-c", "cd "+dir+"; "+script)
+				_, err := runProgram(ctx, "sh", "-c", "cd "+dir+"; "+script)
 				done <- err
 			}()
 			for begun := time.Now(); len(pids()) < 2; time.Sleep(10 * time.Millisecond) {
@@ -104,7 +104,7 @@ func runs(pid string) bool {
 // A command's stderr is neither a part of the key nor of an error: it could contain a part of a secret.
 func TestExecDropsStderr(t *testing.T) {
 	for _, exit := range []string{"0", "1"} {
-		out, err := Exec(t.Context(), "sh", "-c", "echo key; echo noise >&2; exit "+exit)
+		out, err := runProgram(t.Context(), "sh", "-c", "echo key; echo noise >&2; exit "+exit)
 		if exit == "0" && string(out) != "key\n" || strings.Contains(fmt.Sprint(err), "noise") || (err != nil) != (exit == "1") {
 			t.Errorf("exit %s: %q, %v", exit, out, err)
 		}

@@ -228,14 +228,14 @@ func TestNoLeak(t *testing.T) {
 	}})
 	const text = "correct-horse"
 	ks := keys{"a": n.key(t, "a", text), "b": n.key(t, "b", text, late, func(k *nixeval.Key) { k.User = "nixbench-nobody" })}
-	n.Runner = func(context.Context, ...string) ([]byte, error) { return []byte(text), nil }
+	n.runner = func(context.Context, ...string) ([]byte, error) { return []byte(text), nil }
 	ks["c"] = n.key(t, "c", "", func(k *nixeval.Key) { k.Text, k.KeyCommand = nil, []string{"pass", "show", text} })
 	set := n.load(t, ks, All)
 	result, err := n.Upload(t.Context(), n.host, set)
 	if err == nil {
 		t.Error("b has no owner")
 	}
-	n.Runner = func(context.Context, ...string) ([]byte, error) { return []byte(text), fmt.Errorf("exit status 1") }
+	n.runner = func(context.Context, ...string) ([]byte, error) { return []byte(text), fmt.Errorf("exit status 1") }
 	mu.Lock()
 	defer mu.Unlock()
 	_, loadErr := n.Load(t.Context(), "web-1", nixeval.Deployment{Keys: ks}, All)

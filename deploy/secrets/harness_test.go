@@ -42,7 +42,7 @@ func start(t testing.TB, opts sshtest.Options) *node {
 	}
 	t.Cleanup(func() { server.Close() })
 	n := &node{dir: t.TempDir(), server: server, host: connect(t, server)}
-	n.Uploader = &Uploader{root: n.dir, Runner: noRunner(t), Send: func(e event.Event) {
+	n.Uploader = &Uploader{root: n.dir, runner: noRunner(t), Send: func(e event.Event) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.events = append(n.events, e)
@@ -67,7 +67,7 @@ func connect(t testing.TB, server *sshtest.Server) *remote.Host {
 	return host
 }
 
-func noRunner(t testing.TB) Runner {
+func noRunner(t testing.TB) func(context.Context, ...string) ([]byte, error) {
 	return func(_ context.Context, argv ...string) ([]byte, error) {
 		t.Errorf("unexpected call: %q", argv)
 		return nil, fmt.Errorf("unexpected call")

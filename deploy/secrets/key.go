@@ -2,7 +2,7 @@ package secrets
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 	"strconv"
 
 	"github.com/nixbench/nixbench/nixeval"
@@ -55,10 +55,7 @@ type Set struct {
 	hivePaths []string // paths of all keys that the node has in the hive, those before and those after the activation
 }
 
-func (k Key) hash() string {
-	sum := sha256.Sum256(k.content())
-	return hex.EncodeToString(sum[:])
-}
+func (k Key) hash() string { return fmt.Sprintf("%x", sha256.Sum256(k.content())) }
 
 // newKey converts a valid key of the hive to a Key without content.
 func newKey(name string, k nixeval.Key) Key {

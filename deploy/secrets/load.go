@@ -15,9 +15,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Runner runs a program on this computer and returns the program's stdout. This package starts all programs with a Runner.
-type Runner func(ctx context.Context, argv ...string) ([]byte, error)
-
 // Load reads a node's keys and runs the commands (keyCommand) that print keys. Before the first command runs, it checks all keys,
 // also those that the argument `when` does not select, and reports all errors together.
 //
@@ -25,10 +22,6 @@ type Runner func(ctx context.Context, argv ...string) ([]byte, error)
 // Colmena: two keys from `openssl rand` must differ.
 func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, when When) (Set, error) {
 	set := Set{Node: node, When: when}
-	var errs []error
-	complain := func(name string, err error) {
-		errs = append(errs, fmt.Errorf("%s.deployment.keys.%s: %w", node, name, err))
-	}
 	if err := nixeval.CheckKeys(node+".", d.Keys); err != nil { // an invalid key is usually reported earlier, by the evaluation of the hive
 		return Set{}, err
 	}
@@ -39,14 +32,14 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 			set.Keys = append(set.Keys, key)
 		}
 	}
+	var errs []error
 	for i, key := range set.Keys {
-		content, err := u.waitForContent(ctx, node, key.Name, d.Keys[key.Name])
+		content, err := u.readContent(ctx, node, key.Name, d.Keys[key.Name])
 		if ctx.Err() != nil {
 			return Set{}, fmt.Errorf("%s.deployment.keys.%s: %w", node, key.Name, context.Cause(ctx))
 		}
 		if err != nil {
-			complain(key.Name, err)
-			continue
+			errs = append(errs, fmt.Errorf("%s.deployment.keys.%s: %w", node, key.Name, err))
 		}
 		set.Keys[i].content = func() []byte { return content }
 	}
@@ -56,19 +49,9 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 	return set, nil
 }
 
-// waitForContent returns the content of a key. If the key has a keyCommand, it sends a wait event while this command runs.
-func (u *Uploader) waitForContent(ctx context.Context, node, name string, k nixeval.Key) ([]byte, error) {
-	if len(k.KeyCommand) > 0 {
-		wait := u.Send.Wait(event.Event{Node: node, Phase: event.Keys, Until: time.Now().Add(keyTimeout),
-			Text: fmt.Sprintf("deployment.keys.%s.keyCommand: %s", name, k.KeyCommand[0])})
-		defer wait.End()
-	}
-	return u.readContent(ctx, k)
-}
-
 // readContent returns the content of a key from its source, such as a file. An error about a keyCommand contains only the name of
 // the program, because arguments may be secret.
-func (u *Uploader) readContent(ctx context.Context, k nixeval.Key) ([]byte, error) {
+func (u *Uploader) readContent(ctx context.Context, node, name string, k nixeval.Key) ([]byte, error) {
 	switch {
 	case k.Text != nil:
 		return []byte(k.Text.Reveal()), nil
@@ -87,15 +70,18 @@ func (u *Uploader) readContent(ctx context.Context, k nixeval.Key) ([]byte, erro
 		}
 		return content, nil
 	}
-	run := u.Runner
+	wait := u.Send.Wait(event.Event{Node: node, Phase: event.Keys, Until: time.Now().Add(keyTimeout),
+		Text: fmt.Sprintf("deployment.keys.%s.keyCommand: %s", name, k.KeyCommand[0])})
+	defer wait.End()
+	run := u.runner
 	if run == nil {
-		run = Exec
+		run = runProgram
 	}
 	content, err := run(ctx, k.KeyCommand...)
-	if errors.Is(err, exec.ErrNotFound) {
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
 		return nil, fmt.Errorf("keyCommand: %s is not installed, or not on PATH", k.KeyCommand[0])
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("keyCommand: %s failed: %w", k.KeyCommand[0], err)
 	}
 	return content, nil

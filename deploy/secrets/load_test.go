@@ -17,7 +17,7 @@ import (
 func TestLoad(t *testing.T) {
 	n := start(t, sshtest.Options{})
 	var ran [][]string
-	n.Runner = func(_ context.Context, argv ...string) ([]byte, error) {
+	n.runner = func(_ context.Context, argv ...string) ([]byte, error) {
 		ran = append(ran, argv)
 		return []byte(strings.Repeat("x", len(ran))), nil
 	}
@@ -107,7 +107,7 @@ func TestExec(t *testing.T) {
 func TestSlowKeyCommandIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []event.Event
-		u := &Uploader{Send: func(e event.Event) { got = append(got, e) }, Runner: func(_ context.Context, argv ...string) ([]byte, error) {
+		u := &Uploader{Send: func(e event.Event) { got = append(got, e) }, runner: func(_ context.Context, argv ...string) ([]byte, error) {
 			if argv[0] == "slow" {
 				time.Sleep(time.Minute)
 			}

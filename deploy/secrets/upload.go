@@ -1,6 +1,7 @@
 package secrets
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -18,13 +19,13 @@ type Host interface {
 
 // Uploader loads keys and uploads them to nodes. The zero value works.
 type Uploader struct {
-	Send   event.Sink
-	Runner Runner // runs each keyCommand; nil: Exec
+	Send event.Sink
 
 	// Generated returns a part of a secret that nixbench has generated. If it is nil, Load fails for a node that has such secrets.
 	Generated func(nixeval.Generated) ([]byte, error)
 
-	root string // for tests: replaces the node's root folder
+	runner func(ctx context.Context, argv ...string) ([]byte, error) // for tests: replaces runProgram
+	root   string                                                    // for tests: replaces the node's root folder
 }
 
 const listFile = "/var/lib/nixbench/keys"
@@ -59,23 +60,16 @@ func (r Result) Changes() bool {
 // Summary returns the result in one line for the output, such as "2 keys uploaded".
 func (r Result) Summary() string {
 	var parts []string
-	add := func(what string, names []string) {
+	for i, names := range [][]string{r.Uploaded, r.Adjusted, r.Removed, r.Deferred, r.Restarted} {
+		what := []string{"uploaded", "changed owner or mode of", "removed", "owner set at activation:", "restarted"}[i]
 		if len(names) > 0 {
 			parts = append(parts, what+" "+strings.Join(names, ", "))
 		}
 	}
-	add("uploaded", r.Uploaded)
-	add("changed owner or mode of", r.Adjusted)
-	add("removed", r.Removed)
-	add("owner set at activation:", r.Deferred)
-	add("restarted", r.Restarted)
 	if n := len(r.Unchanged); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d unchanged", n))
 	}
-	if len(parts) == 0 {
-		return "no keys"
-	}
-	return strings.Join(parts, "; ")
+	return cmp.Or(strings.Join(parts, "; "), "no keys")
 }
 
 // Upload makes the keys on a node equal to a set. If one key fails, Upload still uploads the other keys, but removes no stale key.

@@ -3,7 +3,7 @@ package vault
 import (
 	"crypto/ecdh"
 	"crypto/rand"
-	"encoding/binary"
+	"encoding/ascii85"
 	"fmt"
 	"strings"
 )
@@ -31,17 +31,10 @@ curve
 // z85 contains the digits of Z85 (ZeroMQ RFC 32).
 const z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
-// encodeZ85 encodes data in Z85: each four bytes become five characters. The length of data must be a multiple of four.
+// encodeZ85 encodes data in Z85: each four bytes become five characters. The length of data must be a multiple of four. Z85 is Ascii85
+// with other digits, and without its abbreviation z for four zero bytes.
 func encodeZ85(data []byte) string {
-	out := make([]byte, 0, len(data)/4*5)
-	for ; len(data) >= 4; data = data[4:] {
-		n := binary.BigEndian.Uint32(data)
-		var digits [5]byte
-		for i := len(digits) - 1; i >= 0; i-- {
-			digits[i] = z85[n%uint32(len(z85))]
-			n /= uint32(len(z85))
-		}
-		out = append(out, digits[:]...)
-	}
-	return string(out)
+	out := make([]byte, ascii85.MaxEncodedLen(len(data)))
+	text := string(out[:ascii85.Encode(out, data)])
+	return strings.Map(func(digit rune) rune { return rune(z85[digit-'!']) }, strings.ReplaceAll(text, "z", "!!!!!"))
 }

@@ -31,6 +31,9 @@ func decodeZ85(t *testing.T, text string) []byte {
 // The example of ZeroMQ RFC 32.
 func TestZ85(t *testing.T) {
 	data := []byte{0x86, 0x4F, 0xD2, 0x6F, 0xB5, 0x59, 0xF7, 0x5B}
+	if got := encodeZ85(make([]byte, 8)); got != "0000000000" {
+		t.Errorf("%q", got)
+	}
 	if got := encodeZ85(data); got != "HelloWorld" || !bytes.Equal(decodeZ85(t, got), data) {
 		t.Errorf("%q", got)
 	}

@@ -10,34 +10,32 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/nixeval"
 )
 
 // generateParts generates a secret and returns its parts by name, such as certificate and key.
-func generateParts(g nixeval.Generated, now time.Time) (map[string][]byte, error) {
+func generateParts(g nixeval.Generated) (map[string][]byte, error) {
 	switch g.Kind {
 	case "token":
 		// The token has a public id and a secret part. A bootstrap token, with which nodes join a Kubernetes cluster, has this
 		// form.
-		return map[string][]byte{"text": []byte(randomLetters(6) + "." + randomLetters(16))}, nil
-	case "random":
+		text := strings.ToLower(rand.Text()) // 26 letters and digits
+		return map[string][]byte{"text": []byte(text[:6] + "." + text[6:22])}, nil
+	case "random", "key-ring":
 		raw, err := randomBytes(g.Bytes)
 		if err != nil {
 			return nil, err
+		}
+		if g.Kind == "key-ring" {
+			return map[string][]byte{"keys": ring{}.withKey(raw).text()}, nil
 		}
 		return map[string][]byte{"raw": raw, "base64": []byte(base64.StdEncoding.EncodeToString(raw))}, nil
-	case "key-ring":
-		raw, err := randomBytes(g.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		return map[string][]byte{"keys": ring{}.withKey(raw).text()}, nil
 	case "key-pair":
 		key, private, err := newKey()
 		if err != nil {
@@ -49,7 +47,7 @@ func generateParts(g nixeval.Generated, now time.Time) (map[string][]byte, error
 		}
 		return map[string][]byte{"private": private, "public": encodePEM("PUBLIC KEY", public)}, nil
 	case "ca":
-		return generateAuthority(g.Secret, now)
+		return generateAuthority(g.Secret)
 	case "curve":
 		text, err := generateCurve(g.Secret)
 		if err != nil {
@@ -67,17 +65,6 @@ func randomBytes(n int) ([]byte, error) {
 	raw := make([]byte, n)
 	_, _ = rand.Read(raw) // never fails
 	return raw, nil
-}
-
-// randomLetters returns n random characters, of the 36 that a token may contain. All of them have the same probability.
-func randomLetters(n int) string {
-	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
-	out := make([]byte, n)
-	for i := range out {
-		at, _ := rand.Int(rand.Reader, big.NewInt(int64(len(alphabet)))) // never fails
-		out[i] = alphabet[at.Int64()]
-	}
-	return string(out)
 }
 
 func newKey() (*ecdsa.PrivateKey, []byte, error) {
@@ -100,20 +87,20 @@ func encodePEM(kind string, der []byte) []byte {
 const caYears = 10
 
 // generateAuthority generates a CA certificate and its private key.
-func generateAuthority(name string, now time.Time) (map[string][]byte, error) {
+func generateAuthority(name string) (map[string][]byte, error) {
 	key, private, err := newKey()
 	if err != nil {
 		return nil, err
 	}
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: name},
-		NotAfter:              now.AddDate(caYears, 0, 0).UTC(),
+		NotAfter:              time.Now().AddDate(caYears, 0, 0).UTC(),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 		DNSNames:              []string{name},
 	}
-	certificate, err := signCertificate(template, template, key, key, now)
+	certificate, err := signCertificate(template, template, key, key)
 	if err != nil {
 		return nil, err
 	}
@@ -122,14 +109,14 @@ func generateAuthority(name string, now time.Time) (map[string][]byte, error) {
 
 // signCertificate returns a certificate for the public key of `key`, in PEM, with a random serial number. The issuer signs it with
 // issuerKey.
-func signCertificate(template, issuer *x509.Certificate, key *ecdsa.PrivateKey, issuerKey crypto.PrivateKey, now time.Time) ([]byte, error) {
+func signCertificate(template, issuer *x509.Certificate, key *ecdsa.PrivateKey, issuerKey crypto.PrivateKey) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err
 	}
 	template.SerialNumber = serial.Add(serial, big.NewInt(1))
 	// Make the certificate valid since yesterday, because the clocks of nodes that have just booted may be behind.
-	template.NotBefore = now.Add(-24 * time.Hour).UTC()
+	template.NotBefore = time.Now().Add(-24 * time.Hour).UTC()
 	der, err := x509.CreateCertificate(rand.Reader, template, issuer, &key.PublicKey, issuerKey)
 	return encodePEM("CERTIFICATE", der), err
 }
@@ -154,13 +141,12 @@ func (v *Vault) Issue(authority, user, group string) (ca, certificate, key []byt
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	now := v.now()
 	certificate, err = signCertificate(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: []string{group}},
-		NotAfter:    now.Add(clientValidity).UTC(),
+		NotAfter:    time.Now().Add(clientValidity).UTC(),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, issuer.Leaf, own, issuer.PrivateKey, now)
+	}, issuer.Leaf, own, issuer.PrivateKey)
 	return s.Parts["certificate"], certificate, key, err
 }
 
@@ -170,8 +156,7 @@ func PublicKeyHash(certificate []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
-	return "sha256:" + hex.EncodeToString(sum[:]), nil
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(cert.RawSubjectPublicKeyInfo)), nil
 }
 
 func parseCertificate(certificate []byte) (*x509.Certificate, error) {

@@ -2,7 +2,6 @@ package vault
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,27 +22,17 @@ import (
 
 // Vault is a folder in which nixbench stores the secrets that it has generated.
 type Vault struct {
+	// ReadOnly means that newly generated secrets are kept in memory and not written to the folder.
+	ReadOnly bool
+
 	dir string
-	now func() time.Time
-	// readOnly means that newly generated secrets are kept in memory and not written to the folder.
-	readOnly bool
 
 	mu    sync.Mutex
 	cache map[string]*secret
 }
 
 // Open returns the vault in dir. The folder is created when the first secret is written.
-func Open(dir string) *Vault {
-	return &Vault{dir: dir, now: time.Now, cache: map[string]*secret{}}
-}
-
-// OpenReadOnly returns the vault in dir for a command that must not change the folder: a missing secret
-// is generated but not written.
-func OpenReadOnly(dir string) *Vault {
-	v := Open(dir)
-	v.readOnly = true
-	return v
-}
+func Open(dir string) *Vault { return &Vault{dir: dir, cache: map[string]*secret{}} }
 
 // secret is one file of the vault.
 type secret struct {
@@ -60,7 +49,19 @@ const suffix = ".json"
 // Part returns one part of a secret, such as the certificate of a certificate authority. If the secret does not exist, Part
 // generates it.
 func (v *Vault) Part(g nixeval.Generated) ([]byte, error) {
-	s, err := v.get(g)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if g.Kind != "random" && g.Kind != "key-ring" {
+		g.Bytes = 0 // secrets of other kinds have no size
+	}
+	s, err := v.load(g.Secret)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		s, err = v.generateSecret(g)
+	case err == nil && (s.Kind != g.Kind || s.Bytes != g.Bytes):
+		err = fmt.Errorf("generated: the secret %s is of the kind %s already, and cannot be of the kind %s; give one of them another name, or, if no node uses it, remove %s to have a new one made",
+			g.Secret, describeKind(s.Kind, s.Bytes), describeKind(g.Kind, g.Bytes), v.file(g.Secret))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -70,26 +71,6 @@ func (v *Vault) Part(g nixeval.Generated) ([]byte, error) {
 			s.Kind, g.Part, strings.Join(slices.Sorted(maps.Keys(s.Parts)), ", "))
 	}
 	return part, nil
-}
-
-// get returns a secret of the vault from memory or from its file, or generates it.
-func (v *Vault) get(g nixeval.Generated) (*secret, error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if g.Kind != "random" && g.Kind != "key-ring" {
-		g.Bytes = 0 // secrets of other kinds have no size
-	}
-	s, err := v.load(g.Secret)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return v.generateSecret(g)
-	case err != nil:
-		return nil, err
-	case s.Kind != g.Kind || s.Bytes != g.Bytes:
-		return nil, fmt.Errorf("generated: the secret %s is of the kind %s already, and cannot be of the kind %s; give one of them another name, or, if no node uses it, remove %s to have a new one made",
-			g.Secret, describeKind(s.Kind, s.Bytes), describeKind(g.Kind, g.Bytes), v.file(g.Secret))
-	}
-	return s, nil
 }
 
 func describeKind(kind string, bytes int) string {
@@ -124,30 +105,28 @@ func (v *Vault) load(name string) (*secret, error) {
 }
 
 func (v *Vault) generateSecret(g nixeval.Generated) (*secret, error) {
-	parts, err := generateParts(g, v.now())
+	parts, err := generateParts(g)
 	if err != nil {
 		return nil, fmt.Errorf("generated: the secret %s: %w", g.Secret, err)
 	}
-	s := &secret{Kind: g.Kind, Bytes: g.Bytes, Made: v.now().UTC().Truncate(time.Second), Parts: parts}
-	return s, v.write(g.Secret, s)
+	return v.write(g, parts)
 }
 
-// write writes a secret to its file. In a read-only vault, it only keeps the secret in memory.
-func (v *Vault) write(name string, s *secret) error {
-	if v.readOnly {
-		v.cache[name] = s
-		return nil
+// write writes a secret with new parts to its file. In a read-only vault, it only keeps the secret in memory.
+func (v *Vault) write(g nixeval.Generated, parts map[string][]byte) (*secret, error) {
+	s := &secret{Kind: g.Kind, Bytes: g.Bytes, Made: time.Now().UTC().Truncate(time.Second), Parts: parts}
+	if !v.ReadOnly {
+		data, _ := json.Marshal(s) // never fails
+		err := os.MkdirAll(v.dir, 0o700)
+		if err == nil {
+			err = durable.Write(v.file(g.Secret), data)
+		}
+		if err != nil {
+			return nil, failure.WithKind(failure.StateFolder, fmt.Errorf("secrets: %w", err))
+		}
 	}
-	data, _ := json.Marshal(s) // never fails
-	err := os.MkdirAll(v.dir, 0o700)
-	if err == nil {
-		err = durable.Write(v.file(name), data)
-	}
-	if err != nil {
-		return failure.WithKind(failure.StateFolder, fmt.Errorf("secrets: %w", err))
-	}
-	v.cache[name] = s
-	return nil
+	v.cache[g.Secret] = s
+	return s, nil
 }
 
 // Step is what Rotate has done in the rotation of a secret. A key ring is rotated in two steps, Added and Turned.
@@ -171,42 +150,44 @@ func (v *Vault) Rotate(name string, known func(sum string) error) (Step, error) 
 		if listErr != nil {
 			return "", listErr
 		}
-		if len(names) == 0 {
-			return "", failure.NewUsage("there is no secret %s; none has been made yet", name)
+		there := "none has been made yet"
+		if len(names) > 0 {
+			there = "there are " + strings.Join(names, ", ")
 		}
-		return "", failure.NewUsage("there is no secret %s; there are %s", name, strings.Join(names, ", "))
+		return "", failure.NewUsage("there is no secret %s; %s", name, there)
 	}
 	if err != nil {
 		return "", err
 	}
+	g := nixeval.Generated{Secret: name, Kind: s.Kind, Bytes: s.Bytes}
 	switch s.Kind {
 	case "ca", "key-pair":
 		return "", failure.NewUsage("%s is of the kind %s: everything that it has signed would become invalid, and the nodes that trust it would not get the new one; for a cluster with new secrets, destroy this one", name, s.Kind)
 	case "key-ring":
-		return v.rotateRing(name, s, known)
+		return v.rotateRing(g, s.Parts["keys"], known)
 	}
-	_, err = v.generateSecret(nixeval.Generated{Secret: name, Kind: s.Kind, Bytes: s.Bytes})
+	_, err = v.generateSecret(g)
 	return Renewed, err
 }
 
 // rotateRing performs the next step in the rotation of a key ring. If the newest key is the active one, it adds a new key.
 // Otherwise it makes the newest key the active one, if `known` returns no error.
-func (v *Vault) rotateRing(name string, s *secret, known func(sum string) error) (Step, error) {
-	r, step := parseRing(s.Parts["keys"]), Turned
+func (v *Vault) rotateRing(g nixeval.Generated, text []byte, known func(sum string) error) (Step, error) {
+	r, step := parseRing(text), Turned
 	if r.indexNewest() == 0 {
-		raw, err := randomBytes(s.Bytes)
+		raw, err := randomBytes(g.Bytes)
 		if err != nil {
 			return "", err
 		}
 		r, step = r.withKey(raw), Added
 	} else {
-		sum := sha256.Sum256(s.Parts["keys"])
-		if err := known(hex.EncodeToString(sum[:])); err != nil {
+		if err := known(fmt.Sprintf("%x", sha256.Sum256(text))); err != nil {
 			return "", err
 		}
 		r = r.activateNewest()
 	}
-	return step, v.write(name, &secret{Kind: s.Kind, Bytes: s.Bytes, Made: v.now().UTC().Truncate(time.Second), Parts: map[string][]byte{"keys": r.text()}})
+	_, err := v.write(g, map[string][]byte{"keys": r.text()})
+	return step, err
 }
 
 func (v *Vault) listNames() ([]string, error) {
