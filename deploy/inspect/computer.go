@@ -3,9 +3,9 @@ package inspect
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,51 +22,40 @@ func NixVersion(ctx context.Context) (string, error) { return runCommand(ctx, "n
 
 // checkNixVersion checks the version of Nix. A version before 2.8 is an error, a version before 2.18 a warning.
 func checkNixVersion(ctx context.Context) provider.Finding {
-	f := provider.Finding{What: "nix", Fix: "install Nix 2.18 or later, see https://nixos.org/download"}
 	text, err := NixVersion(ctx)
-	if err != nil {
-		f.State, f.Text = provider.FindingError, err.Error()
-		return f
-	}
-	f.State, f.Text = provider.FindingOK, text
-	fields := strings.Fields(text)
+	f := provider.Finding{What: "nix", State: provider.FindingError, Text: text, Fix: "install Nix 2.18 or later, see https://nixos.org/download"}
 	var major, minor int
-	if len(fields) > 0 {
-		parts := strings.SplitN(fields[len(fields)-1], ".", 3)
-		if len(parts) > 1 {
-			major, _ = strconv.Atoi(parts[0])
-			minor, _ = strconv.Atoi(parts[1])
-		}
+	if err == nil {
+		_, _ = fmt.Sscanf(text[strings.LastIndex(text, " ")+1:], "%d.%d", &major, &minor) // an unknown version is 0.0
 	}
-	switch {
-	case major < 2 || major == 2 && minor < 8:
-		f.State = provider.FindingError
-	case major == 2 && minor < 18:
+	switch version := major*1000 + minor; {
+	case err != nil:
+		f.Text = err.Error()
+	case version >= 2018:
+		f.State, f.Fix = provider.FindingOK, ""
+	case version >= 2008:
 		f.State, f.Text = provider.FindingWarning, text+" is older than the oldest version that nixbench supports"
-	default:
-		f.Fix = ""
 	}
 	return f
 }
 
 // checkNixTrust checks whether the Nix store can be reached and whether its daemon trusts the user.
 func checkNixTrust(ctx context.Context) provider.Finding {
-	f := provider.Finding{What: "nix store", State: provider.FindingOK}
-	text, err := runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping", "--json")
+	ping := []string{"nix", "--extra-experimental-features", "nix-command", "store", "ping"}
+	text, err := runCommand(ctx, append(ping, "--json")...)
+	if err != nil { // older versions have no --json
+		if _, err = runCommand(ctx, ping...); err == nil {
+			return provider.Finding{What: "nix store", State: provider.FindingOK, Text: "it can be reached"}
+		}
+	}
 	switch {
 	case err != nil:
-		if _, err = runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping"); err != nil { // older versions have no --json
-			f.State, f.Text, f.Fix = provider.FindingError, err.Error(), "is nix-daemon running? systemctl start nix-daemon"
-			return f
-		}
-		f.Text = "it can be reached"
+		return provider.Finding{What: "nix store", State: provider.FindingError, Text: err.Error(), Fix: "is nix-daemon running? systemctl start nix-daemon"}
 	case strings.Contains(text, `"trusted":0`), strings.Contains(text, `"trusted":false`):
-		f.State, f.Text = provider.FindingWarning, "its daemon does not trust this user"
-		f.Fix = "this is enough to build and copy; for --nix-option and unsigned caches, add the user to trusted-users in /etc/nix/nix.conf"
-	default:
-		f.Text = "it can be reached, and trusts this user"
+		return provider.Finding{What: "nix store", State: provider.FindingWarning, Text: "its daemon does not trust this user",
+			Fix: "this is enough to build and copy; for --nix-option and unsigned caches, add the user to trusted-users in /etc/nix/nix.conf"}
 	}
-	return f
+	return provider.Finding{What: "nix store", State: provider.FindingOK, Text: "it can be reached, and trusts this user"}
 }
 
 // checkSSHClient checks whether OpenSSH's client is installed. `nixbench ssh` needs the client. nixbench also needs it for every
@@ -85,13 +74,10 @@ func runCommand(ctx context.Context, argv ...string) (string, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.WaitDelay = 300 * time.Millisecond
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		if text := strings.TrimSpace(stderr.String()); text != "" {
-			return "", fmt.Errorf("%s: %s", argv[0], text)
-		}
-		return "", err
+	out, err := cmd.Output()
+	var failed *exec.ExitError
+	if errors.As(err, &failed) && len(bytes.TrimSpace(failed.Stderr)) > 0 {
+		err = fmt.Errorf("%s: %s", argv[0], bytes.TrimSpace(failed.Stderr))
 	}
-	return strings.TrimSpace(stdout.String()), nil
+	return strings.TrimSpace(string(out)), err
 }

@@ -27,22 +27,22 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 	return []check.Condition{{
 		Name: event.Count(len(nodes), "node") + " up, without failed units",
 		Probe: func(ctx context.Context) error {
-			var bad, final []string // final: what waiting does not change
-			var still []event.Event
+			var bad, final []string      // final: what waiting does not change
+			old := map[string][]string{} // node → the units that had failed already before
 			now := Nodes(ctx, f, nodes, parallel, nil)
-			for i, o := range now {
-				var old []string
-				now[i].Value.Failed, old = splitFailedUnits(before[o.Node.Name], o.Value)
-				if len(old) > 0 {
-					still = append(still, event.Event{Kind: event.Message, Level: "warning", Node: o.Node.Name,
-						Text: fmt.Sprintf("%s: failed before this run and has not recovered: %s", o.Node.Name, strings.Join(old, ", "))})
-				}
-			}
 			if ctx.Err() == nil { // a cancelled inspection has no result
 				inspected = now
 			}
-			for _, o := range now {
-				if text := DescribeEngineMismatch(f.Hive(), o); text != "" {
+			for i := range now {
+				o := &now[i]
+				o.Value.Failed = slices.DeleteFunc(o.Value.Failed, func(unit string) bool {
+					failedBefore := slices.Contains(before[o.Node.Name].Failed, unit)
+					if failedBefore {
+						old[o.Node.Name] = append(old[o.Node.Name], unit)
+					}
+					return failedBefore
+				})
+				if text := DescribeEngineMismatch(f.Hive(), *o); text != "" {
 					final = append(final, o.Node.Name+" "+text)
 				}
 				switch {
@@ -57,15 +57,14 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 				}
 			}
 			if len(final) > 0 {
-				return check.Final(errors.New(strings.Join(append(final, bad...), "; ")))
+				return check.Final(joinTexts(append(final, bad...)))
 			}
-			if len(bad) > 0 {
-				return errors.New(strings.Join(bad, "; "))
+			for _, o := range now {
+				if units := old[o.Node.Name]; len(bad) == 0 && len(units) > 0 {
+					send.WarnOn(o.Node.Name, "%s: failed before this run and has not recovered: %s", o.Node.Name, strings.Join(units, ", "))
+				}
 			}
-			for _, e := range still {
-				send.Send(e)
-			}
-			return nil
+			return joinTexts(bad)
 		},
 		Explain: func(ctx context.Context) string {
 			reasons := FailureReasons(ctx, f, inspected, parallel)
@@ -93,17 +92,12 @@ func DescribeEngineMismatch(hive *nixeval.Hive, o fleet.Outcome[activate.Node]) 
 	return fmt.Sprintf("runs %s, and has no engine in the hive; is a --set scheduler=… missing?", running)
 }
 
-// splitFailedUnits splits the failed systemd units of now into since, those that had not failed in before, and old, those that
-// had.
-func splitFailedUnits(before, now activate.Node) (since, old []string) {
-	for _, unit := range now.Failed {
-		if slices.Contains(before.Failed, unit) {
-			old = append(old, unit)
-		} else {
-			since = append(since, unit)
-		}
+// joinTexts returns an error with all texts, or nil if there is none.
+func joinTexts(texts []string) error {
+	if len(texts) == 0 {
+		return nil
 	}
-	return since, old
+	return errors.New(strings.Join(texts, "; "))
 }
 
 // programTimeout is the maximum time until the engine's programs run on the members. It is short, because a program that has
@@ -133,10 +127,7 @@ func EngineConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 						bad = append(bad, o.Node.Name+": "+fleet.Brief(o.Node.Name, o.Err))
 					}
 				}
-				if len(bad) > 0 {
-					return errors.New(strings.Join(bad, "; "))
-				}
-				return nil
+				return joinTexts(bad)
 			},
 		})
 	}
@@ -169,8 +160,8 @@ func HealthConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int) []chec
 			})) {
 				bad = append(bad, err.Error())
 			}
-			if len(bad) > 0 {
-				return check.Final(errors.New(strings.Join(bad, "; ")))
+			if err := joinTexts(bad); err != nil {
+				return check.Final(err)
 			}
 			return nil
 		},
@@ -186,12 +177,10 @@ func Certificates(ctx context.Context, engines []engine.Engine, nodes []nixeval.
 		if !ok {
 			continue
 		}
-		for _, o := range fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) ([]engine.Certificate, error) {
+		for node, found := range askEach(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) ([]engine.Certificate, error) {
 			return certified.Certificates(ctx, n.Name)
 		}) {
-			if o.Err == nil {
-				out[o.Node.Name] = append(out[o.Node.Name], o.Value...)
-			}
+			out[node] = append(out[node], found...)
 		}
 	}
 	return out

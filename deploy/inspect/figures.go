@@ -52,8 +52,7 @@ echo '}'
 // ReadFigures returns the figures of nodes, by node name. It runs one command on each node, for half a second. A node
 // that does not answer has no figures.
 func ReadFigures(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, parallel int) map[string]*Figures {
-	out := map[string]*Figures{}
-	for _, o := range fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (*Figures, error) {
+	return askEach(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (*Figures, error) {
 		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 		defer cancel()
 		text, err := f.Run(ctx, n.Name, nil, "sh", "-c", figuresScript)
@@ -61,12 +60,7 @@ func ReadFigures(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, para
 			return nil, err
 		}
 		return parseFigures(string(text))
-	}) {
-		if o.Err == nil {
-			out[o.Node.Name] = o.Value
-		}
-	}
-	return out
+	})
 }
 
 // maxFigures is the maximal size of the output of figuresScript in bytes; more is ignored.

@@ -142,15 +142,13 @@ func (q Query) askForDetails(ctx context.Context, inspected []fleet.Outcome[acti
 	}
 	if q.Health {
 		all.Go(func() {
-			out.unhealthy = map[string]string{}
-			for _, o := range fleet.Each(ctx, answered, q.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+			out.unhealthy = askEach(ctx, answered, q.Parallel, func(ctx context.Context, n nixeval.Node) (string, error) {
 				checks, err := health.Of(ctx, q.Fleet, n)
-				return struct{}{}, errors.Join(err, checks.Probe(ctx))
-			}) {
-				if o.Err != nil {
-					out.unhealthy[o.Node.Name] = failure.TextOn(o.Node.Name, o.Err)
+				if err = errors.Join(err, checks.Probe(ctx)); err != nil {
+					return failure.TextOn(n.Name, err), nil
 				}
-			}
+				return "", nil
+			})
 		})
 	}
 	all.Wait()

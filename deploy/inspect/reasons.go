@@ -20,26 +20,14 @@ func FailureReasons(ctx context.Context, f *fleet.Fleet, inspected []fleet.Outco
 			units[o.Node.Name] = o.Value.Failed
 		}
 	}
-	out := map[string]map[string]string{}
-	for _, o := range fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (map[string]string, error) {
-		return readNodeReasons(ctx, f, n.Name, units[n.Name])
-	}) {
-		if o.Err == nil { // after an error, only the name of the systemd unit is shown
-			out[o.Node.Name] = o.Value
+	return askEach(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (map[string]string, error) {
+		faults, err := engine.Cluster{Run: f.Run}.FindFaults(ctx, n.Name, units[n.Name]...)
+		reasons := map[string]string{}
+		for _, fault := range faults {
+			if fault.Unit != "" && fault.Log != "" { // Log has no lines of systemd, which are the same for every failure
+				reasons[fault.Unit] = fault.Log
+			}
 		}
-	}
-	return out
-}
-
-// readNodeReasons returns the last error that each failed systemd unit of a node has logged itself, by unit. It leaves out the
-// lines of systemd, because they are the same for every failure.
-func readNodeReasons(ctx context.Context, f *fleet.Fleet, node string, units []string) (map[string]string, error) {
-	faults, err := engine.Cluster{Run: f.Run}.FindFaults(ctx, node, units...)
-	all := map[string]string{}
-	for _, fault := range faults {
-		if fault.Unit != "" && fault.Log != "" {
-			all[fault.Unit] = fault.Log
-		}
-	}
-	return all, err
+		return reasons, err
+	})
 }
