@@ -45,6 +45,14 @@ func (t Task) membership() *state.Membership {
 	return state.NewMembership(t.Node.Role, t.Deployment.Engine)
 }
 
+// nodeError returns err as the error of a step on a node, or nil for nil.
+func nodeError(node string, step event.Phase, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fleet.NodeError{Node: node, Step: step, Err: err}
+}
+
 // Result is the result of a change of one node.
 type Result struct {
 	Outcome state.Outcome
@@ -64,18 +72,17 @@ func (r Result) After() int {
 }
 
 // Deploy copies the closure to the node, uploads the keys that are due before the activation, activates the system, and uploads
-// the other keys.
+// the other keys. If the activation fails, it restores the previous keys of the node.
 func (c *Changer) Deploy(ctx context.Context, t Task, o Options) (Result, error) {
 	result, err := c.runDeploySteps(ctx, t, o)
 	var lost *activate.LostSightError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &lost) {
 		// report why the run was cancelled, and not an error that the cancellation caused
-		err = &fleet.NodeError{Node: t.Node.Name, Step: event.Deploy, Err: context.Cause(ctx)}
+		err = nodeError(t.Node.Name, event.Deploy, context.Cause(ctx))
 	}
 	return result, err
 }
 
-// runDeploySteps does the work of Deploy. If the activation fails, it restores the previous keys of the node.
 func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result, error) {
 	failed := Result{Outcome: state.Failed}
 	h, err := c.Fleet.Host(ctx, t.Node)
@@ -96,7 +103,7 @@ func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result
 	case DryActivate:
 		result, err := c.Activator.Activate(ctx, t.Node.Name, h, c.newRequest(t, o))
 		if err != nil {
-			return failed, &fleet.NodeError{Node: t.Node.Name, Step: event.Activate, Err: err}
+			return failed, nodeError(t.Node.Name, event.Activate, err)
 		}
 		return Result{Outcome: state.Unchanged, Text: formatDryActivation(result)}, nil
 	}
@@ -158,28 +165,24 @@ func (c *Changer) Transfer(ctx context.Context, t Task, o Options) error {
 	}
 	name := t.Node.Name
 	c.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: name})
-	var text string
-	var stats closure.Stats
+	ended := event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: name, Text: "built there"}
 	root := "nixbench-wanted" // until the profile points to the system, the node's garbage collector could delete it
 	if o.Goal == DryActivate {
 		root = ""
 	}
-	switch {
-	case t.BuildOnTarget:
-		text, err = "built there", c.Copier.BuildOnTarget(ctx, name, h, t.Closure.Drv, t.Closure.Out, root)
-	default:
+	if t.BuildOnTarget {
+		err = c.Copier.BuildOnTarget(ctx, name, h, t.Closure.Drv, t.Closure.Out, root)
+	} else {
+		var stats closure.Stats
 		stats, err = c.Copier.Copy(ctx, name, h, t.Closure.Out, root)
-		text = fmt.Sprintf("%d paths", stats.Paths)
-		if err != nil {
-			stats = closure.Stats{} // after an error, stats counts the paths that were to be copied, and not the copied paths
+		ended.Text = fmt.Sprintf("%d paths", stats.Paths)
+		if err == nil { // after an error, stats counts the paths that were to be copied, and not the copied paths
+			ended.Done, ended.Total = int(stats.Bytes), int(stats.Closure)
 		}
 	}
-	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: name, Text: text, Failed: err != nil,
-		Done: int(stats.Bytes), Total: int(stats.Closure)})
-	if err != nil {
-		return &fleet.NodeError{Node: name, Step: event.Copy, Err: err}
-	}
-	return nil
+	ended.Failed = err != nil
+	c.Send.Send(ended)
+	return nodeError(name, event.Copy, err)
 }
 
 // newRequest returns the request with which package activate activates the system of a task.
@@ -252,7 +255,7 @@ func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, r
 		result.Activation = &activation
 	}
 	if err != nil {
-		return result, &fleet.NodeError{Node: name, Step: event.Activate, Err: err}
+		return result, nodeError(name, event.Activate, err)
 	}
 	result.unchecked = !checked && (activation.Changed || recovered || activation.PreviousRun != nil) && !activation.OnlyBoots()
 	result.Text = formatActivation(activation, t.Observed)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/health"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -26,7 +25,7 @@ func (c *Changer) CheckHealth(ctx context.Context, n nixeval.Node, o Options, re
 		err = checks.Await(ctx, event.Check, c.Send)
 	}
 	if err != nil {
-		return &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: fmt.Errorf("%w; %s", err, result)}
+		return nodeError(n.Name, event.Activate, fmt.Errorf("%w; %s", err, result))
 	}
 	return nil
 }

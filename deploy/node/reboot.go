@@ -29,7 +29,7 @@ func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeo
 	begin := time.Now()
 	intent := state.Intent{Run: c.RunID, Node: n.Name, Step: state.RebootNode, Path: boot, Since: begin.UTC()}
 	if err := c.Store.Begin(intent); err != nil {
-		return r, "", &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err}
+		return r, "", nodeError(n.Name, event.Activate, err)
 	}
 	after, err := c.Activator.Reboot(ctx, n.Name, h, timeout)
 	if ctx.Err() == nil { // if ctx has ended, the intent stays, and the next run waits for the node
@@ -38,7 +38,7 @@ func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeo
 	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Activate, Node: n.Name, Failed: err != nil})
 	r.Path, r.After = after.Booted, after.GenerationOf(after.Booted)
 	if err != nil {
-		return r, "", &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err}
+		return r, "", nodeError(n.Name, event.Activate, err)
 	}
 	r.Outcome = Rebooted
 	text := fmt.Sprintf("back after %s", time.Since(begin).Round(100*time.Millisecond))
