@@ -39,8 +39,7 @@ type Request struct {
 	Goal           Goal
 	Specialisation string
 
-	// Confirm is how long the node waits for a confirmation before it rolls back. Zero
-	// disables the rollback (--rollback off).
+	// Confirm is how long the node waits for a confirmation before it rolls back. Zero disables the rollback (--rollback off).
 	Confirm time.Duration
 
 	// SettleTime is how long services that the switch has started must stay active before

@@ -114,9 +114,8 @@ func (a *Activator) Inspect(ctx context.Context, node string, h Host) (Node, err
 	return a.inspect(ctx, node, h, Request{}, "")
 }
 
-// InspectSystems is Inspect, but without the fields Failed and System, and without the times and versions of
-// generations. It starts no program on the node, except for the shell. The kernels in the result can be compared with each other,
-// but are no store paths.
+// InspectSystems is Inspect, but without the fields Failed and System, and without the times and versions of generations. It starts
+// no program on the node, except for the shell. The kernels in the result can be compared with each other, but are no store paths.
 func (a *Activator) InspectSystems(ctx context.Context, node string, h Host) (Node, error) {
 	return a.inspect(ctx, node, h, Request{}, "brief")
 }
@@ -145,8 +144,7 @@ func wrapInspectError(err error) error {
 // inspectTimeout is the time limit of an inspection.
 const inspectTimeout = 2 * time.Minute
 
-// inspectOn runs the command `inspect` of the shell script over a connection to the node, and returns the parsed state of the
-// node.
+// inspectOn runs the command `inspect` of the shell script over a connection to the node, and returns the parsed state of the node.
 func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request, brief string) (Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()

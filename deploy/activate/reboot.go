@@ -80,8 +80,7 @@ func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot s
 	return Node{}, err
 }
 
-// inspectFresh inspects the node over a new connection, because a connection from before the reboot
-// may be dead without an error.
+// inspectFresh inspects the node over a new connection, because a connection from before the reboot may be dead without an error.
 func (a *Activator) inspectFresh(ctx context.Context, node string, h Host) (Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxSilence)
 	defer cancel()

@@ -92,8 +92,7 @@ func parseTime(s string) time.Time {
 
 func parseSeconds(s string) time.Duration { return time.Duration(parseInt(s)) * time.Second }
 
-// wholeSeconds formats a duration as a number of seconds. It rounds up, so that only a zero duration
-// becomes 0.
+// wholeSeconds formats a duration as a number of seconds. It rounds up, so that only a zero duration becomes 0.
 func wholeSeconds(d time.Duration) string {
 	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
 }

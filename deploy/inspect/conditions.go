@@ -168,8 +168,7 @@ func HealthConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int) []chec
 	}}
 }
 
-// Certificates returns the certificates of nodes by node name. A node that does not answer or is not a member
-// has none.
+// Certificates returns the certificates of nodes by node name. A node that does not answer or is not a member has none.
 func Certificates(ctx context.Context, engines []engine.Engine, nodes []nixeval.Node, parallel int) map[string][]engine.Certificate {
 	out := map[string][]engine.Certificate{}
 	for _, e := range engines {

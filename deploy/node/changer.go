@@ -13,8 +13,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Changer deploys, restores, rolls back and reboots nodes. It holds the connections, the state and the id of
-// the run.
+// Changer deploys, restores, rolls back and reboots nodes. It holds the connections, the state and the id of the run.
 type Changer struct {
 	Fleet     *fleet.Fleet
 	Copier    *closure.Copier

@@ -87,8 +87,7 @@ func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host,
 	return result, state.Switched, nil
 }
 
-// newDeployment returns the record of a node's system for the state. It contains the number of the system's generation on the
-// node.
+// newDeployment returns the record of a node's system for the state. It contains the number of the system's generation on the node.
 func newDeployment(n activate.Node, path, run string) state.Deployment {
 	return state.Deployment{Path: path, Generation: n.GenerationOf(path), Run: run, Time: time.Now()}
 }

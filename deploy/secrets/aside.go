@@ -12,8 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// Aside selects how long a node keeps a backup of the keys that an upload replaces or removes.
-// See aside.sh.
+// Aside selects how long a node keeps a backup of the keys that an upload replaces or removes. See aside.sh.
 type Aside string
 
 const (
@@ -47,8 +46,7 @@ func (u *Uploader) DropBackup(ctx context.Context, node string, h Host) error {
 	return u.runMode(ctx, node, h, "forget", "delete the key backup")
 }
 
-// runMode runs upload.sh on the node in a mode without new keys: "undo", "restore" or "forget". what describes the step for
-// errors.
+// runMode runs upload.sh on the node in a mode without new keys: "undo", "restore" or "forget". what describes the step for errors.
 func (u *Uploader) runMode(ctx context.Context, node string, h Host, mode, what string) error {
 	ctx, cancel := context.WithTimeout(ctx, asideTimeout)
 	defer cancel()

@@ -100,8 +100,7 @@ type keyExchange struct {
 	lines  int     // number of lines received from the node
 }
 
-// maxLines is the maximal number of lines that a node may send in one exchange. It suffices for
-// thousands of keys.
+// maxLines is the maximal number of lines that a node may send in one exchange. It suffices for thousands of keys.
 const maxLines = 100_000
 
 // run exchanges messages with upload.sh on the node. In the mode "plan" it sends no keys.

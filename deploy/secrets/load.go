@@ -18,8 +18,7 @@ import (
 // Load reads a node's keys and runs the commands (keyCommand) that print keys. Before the first command runs, it checks all keys,
 // also those that the argument `when` does not select, and reports all errors together.
 //
-// A keyCommand runs once for each key and each node, one after another, as in
-// Colmena: two keys from `openssl rand` must differ.
+// A keyCommand runs once for each key and each node, one after another, as in Colmena: two keys from `openssl rand` must differ.
 func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, when When) (Set, error) {
 	set := Set{Node: node, When: when}
 	if err := nixeval.CheckKeys(node+".", d.Keys); err != nil { // an invalid key is usually reported earlier, by the evaluation of the hive

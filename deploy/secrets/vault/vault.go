@@ -82,8 +82,7 @@ func describeKind(kind string, bytes int) string {
 
 func (v *Vault) file(name string) string { return filepath.Join(v.dir, name+suffix) }
 
-// load returns the secret with this name from memory, or reads it from its file. The error is fs.ErrNotExist if there is no
-// file.
+// load returns the secret with this name from memory, or reads it from its file. The error is fs.ErrNotExist if there is no file.
 func (v *Vault) load(name string) (*secret, error) {
 	if s := v.cache[name]; s != nil {
 		return s, nil
