@@ -2,10 +2,14 @@ package inspect
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -40,4 +44,81 @@ func Nodes(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, parallel i
 	}
 	send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Connect, Total: len(nodes), Failed: failed > 0, Text: text})
 	return out
+}
+
+// FailureReasons returns the last error in the log of each failed systemd unit, by node and unit. It runs one command on each
+// node that has failed systemd units.
+func FailureReasons(ctx context.Context, f *fleet.Fleet, inspected []fleet.Outcome[activate.Node], parallel int) map[string]map[string]string {
+	var nodes []nixeval.Node
+	units := map[string][]string{}
+	for _, o := range inspected {
+		if o.Err == nil && len(o.Value.Failed) > 0 {
+			nodes = append(nodes, o.Node)
+			units[o.Node.Name] = o.Value.Failed
+		}
+	}
+	return askEach(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (map[string]string, error) {
+		faults, err := engine.Cluster{Run: f.Run}.FindFaults(ctx, n.Name, units[n.Name]...)
+		reasons := map[string]string{}
+		for _, fault := range faults {
+			if fault.Unit != "" && fault.Log != "" { // Log has no lines of systemd, which are the same for every failure
+				reasons[fault.Unit] = fault.Log
+			}
+		}
+		return reasons, err
+	})
+}
+
+// Member is the state of a node in its cluster, as the cluster's engine reports it.
+type Member struct {
+	Ready    bool   `json:"ready"`
+	Cordoned bool   `json:"cordoned"` // takes no new work
+	Version  string `json:"version,omitempty"`
+}
+
+func (m Member) String() string {
+	text := "Ready"
+	if !m.Ready {
+		text = "NotReady"
+	}
+	if m.Cordoned {
+		text += ", cordoned"
+	}
+	return text
+}
+
+// membersTimeout is how long an engine may take to list its members.
+const membersTimeout = 20 * time.Second
+
+// NewUnknownError returns the error for an engine that does not answer, so that the state of its members is unknown. seen is what is
+// wrong on the nodes on which the engine depends; it may be empty.
+func NewUnknownError(err error, seen string) error {
+	err = fmt.Errorf("the state of the members is unknown: %w", err)
+	if seen != "" {
+		err = fmt.Errorf("%w\n%s", err, seen)
+	}
+	return failure.WithHint(failure.WithKind(failure.Cluster, err), "nixbench apply starts units of the cluster that are stopped")
+}
+
+// Members returns the members of the engines' clusters, by node name. The error joins one error of [NewUnknownError] for each engine that
+// does not answer.
+func Members(ctx context.Context, engines []engine.Engine) (map[string]*Member, error) {
+	out := map[string]*Member{}
+	var errs []error
+	for _, e := range engines {
+		one, cancel := context.WithTimeout(ctx, membersTimeout)
+		members, err := e.Members(one)
+		cancel()
+		if err != nil {
+			seen := ""
+			if ctx.Err() == nil {
+				seen, _ = engine.LookAt(e)(ctx)
+			}
+			errs = append(errs, NewUnknownError(err, seen))
+		}
+		for node, s := range members {
+			out[node] = &Member{Ready: s.Ready, Cordoned: s.Cordoned, Version: s.Version}
+		}
+	}
+	return out, errors.Join(errs...)
 }
