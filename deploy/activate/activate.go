@@ -47,18 +47,15 @@ type Request struct {
 	SettleTime time.Duration
 
 	// AfterSwitch, if it is not nil, is called once, after the switch and before the first confirmation. It returns true if it has
-	// changed the node, for example by uploading keys. The node then also watches the services that have started because of this
-	// change.
+	// changed the node, such as its keys. The node then also watches the services that have started because of this change.
 	AfterSwitch func(context.Context) bool
 
-	// AfterLogin, if it is not nil, is called once in the background, when the node has accepted a login after the switch. At this
-	// time the node still watches the services that the switch has started, and may roll back. Activate waits until AfterLogin
-	// returns. If Confirm is zero, AfterLogin is not called.
+	// AfterLogin, if it is not nil, is called once in the background, when the node has accepted a login after the switch. The node may
+	// still roll back then. Activate waits until AfterLogin returns. If Confirm is zero, AfterLogin is not called.
 	AfterLogin func(context.Context)
 
-	// CheckHealth, if it is not nil, runs the health checks of the node. It is called once, between the two confirmations, after the
-	// started services have stayed active. If it returns an error, the node rolls back. It takes HealthTime at most. If Confirm is
-	// zero, it is not called.
+	// CheckHealth, if it is not nil, runs the health checks of the node, for at most HealthTime. It is called once, between the two
+	// confirmations. If it returns an error, the node rolls back. If Confirm is zero, it is not called.
 	CheckHealth func(context.Context) error
 	HealthTime  time.Duration
 
@@ -130,7 +127,9 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 		return res, err
 	}
 	if r.Goal == DryActivate {
-		res.Refused = r.CheckReplaceable(node, before)
+		if !before.HasUnfinishedRun() {
+			res.Refused = r.CheckReplaceable(node, before)
+		}
 		return a.dryActivate(ctx, node, h, r, res)
 	}
 	if before.HasUnfinishedRun() {
@@ -149,7 +148,7 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 // activateInspected activates the system on a node that was inspected. res.Before is the node's state in this inspection. If
 // r.Observed is set, the error is errNodeChanged if the node's systems have changed since, or if the system is not in its store.
 func (a *Activator) activateInspected(ctx context.Context, node string, h Host, r Request, res Result) (Result, error) {
-	if err := r.checkKnownSystems(node, res.Before); err != nil {
+	if err := r.CheckReplaceable(node, res.Before); err != nil {
 		return res, err
 	}
 	has := func(g Generation) bool { return g.Number == r.Generation && g.Path == r.Path }
@@ -182,18 +181,9 @@ func (r Request) checkSystem(node string, n Node) error {
 	return nil
 }
 
-// CheckReplaceable returns an error if Activate would refuse to replace the systems on the inspected node. If an earlier
-// activation on the node is unfinished, it returns nil: the systems may still change, and Activate checks them after it has
-// finished the earlier activation.
+// CheckReplaceable returns an error if the inspected node runs or boots a system that must not be replaced: nixbench has not deployed
+// it. While an activation on the node is unfinished, the result is not final, because the systems may still change.
 func (r Request) CheckReplaceable(node string, n Node) error {
-	if n.HasUnfinishedRun() {
-		return nil
-	}
-	return r.checkKnownSystems(node, n)
-}
-
-// checkKnownSystems returns an error if the node runs or boots a system that must not be replaced: nixbench has not deployed it.
-func (r Request) checkKnownSystems(node string, n Node) error {
 	if r.ReplaceUnknown {
 		return nil
 	}
@@ -205,8 +195,7 @@ func (r Request) checkKnownSystems(node string, n Node) error {
 	return nil
 }
 
-// remainingGoal returns which part of the requested goal is still to do. It returns an empty goal if the node has reached the
-// requested goal already.
+// remainingGoal returns which part of the requested goal is still to do, or an empty goal.
 func (r Request) remainingGoal(n Node) Goal {
 	runs := n.Current == n.desired
 	// If the last activation of the system failed or was not finished, it may have set the profile but not the boot loader.

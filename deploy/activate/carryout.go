@@ -46,8 +46,7 @@ func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Re
 	return w.evaluate(r, res)
 }
 
-// wrapLostSightError returns err in a *LostSightError if the activation may still continue on the node. Otherwise it returns err
-// unchanged.
+// wrapLostSightError returns err in a *LostSightError if the activation may still continue on the node.
 func wrapLostSightError(ctx context.Context, node string, r Request, w *watch, err error) error {
 	var busy *BusyError
 	if errors.As(err, &busy) || !w.started {

@@ -15,13 +15,11 @@ const (
 )
 
 // FinishPrevious finishes an earlier activation whose nixbench was killed, so that no rollback stays armed on the node. It returns
-// the record of this activation, or nil if there was none. If another nixbench still follows the activation, the error is a
-// *BusyError.
+// the record of this activation, or nil if there was none. If another nixbench still follows it, the error is a *BusyError.
 //
-// FinishPrevious waits for a switch that still runs. If the run waits for a confirmation and its system is `wanted`,
-// FinishPrevious confirms it, because the client can log in after the switch. If the system is another one, the node rolls back at
-// once. If the node has rebooted since, FinishPrevious only closes the run's record and removes the run's garbage collector root.
-// See [Request.CheckHealth] for the argument checkHealth.
+// FinishPrevious waits for a switch that still runs. If the run waits for a confirmation and its system is `wanted`, it confirms the
+// run, because the client can log in after the switch. For another system, the node rolls back at once. If the node has rebooted
+// since, FinishPrevious only closes the run's record. See [Request.CheckHealth] for checkHealth.
 func (a *Activator) FinishPrevious(ctx context.Context, node string, h Host, wanted string, checkHealth func(context.Context) error) (*Run, error) {
 	n, err := a.Inspect(ctx, node, h)
 	if err != nil || !n.HasUnfinishedRun() {
@@ -36,8 +34,7 @@ func (n Node) HasUnfinishedRun() bool {
 	return n.Last != nil && (n.Last.Alive || n.Last.phase != "done")
 }
 
-// finishInspected is FinishPrevious for a node that was inspected before. n is the state of the node, and r.Path is the path of the
-// wanted system.
+// finishInspected is FinishPrevious for a node that was inspected before. r.Path is the wanted system.
 func (a *Activator) finishInspected(ctx context.Context, node string, h Host, n Node, r Request) (*Run, error) {
 	var err error
 	left := event.Event{Node: node, Phase: event.Activate, Text: "the end of run " + n.Last.ID + ", which an earlier nixbench did not finish"}

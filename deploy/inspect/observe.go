@@ -78,7 +78,11 @@ func Observe(ctx context.Context, q Query) (*ClusterStatus, error) {
 		if !asked {
 			o = fleet.Outcome[activate.Node]{Node: n, Err: fleet.NewNoHostError(n, false)}
 		}
-		row := StatusOf(o, q.Recorded.Nodes[n.Name], desired, time.Now()).WithMachine(found[n.Name])
+		row := StatusOf(o, q.Recorded.Nodes[n.Name], desired, time.Now())
+		row.Machine = found[n.Name]
+		if row.Machine.Off() && row.System == Unreachable { // then the failed connection is no error
+			row.System, row.Error = NotBooted, ""
+		}
 		row.Role, row.Address = n.Role, findAddress(ctx, q.Fleet, n, asked, found[n.Name])
 		row.Certificates, row.Reasons = more.certificates[n.Name], more.reasons[n.Name]
 		row.Member, row.Figures, row.Unhealthy = more.members[n.Name], more.figures[n.Name], more.unhealthy[n.Name]
@@ -155,8 +159,7 @@ func (q Query) askForDetails(ctx context.Context, inspected []fleet.Outcome[acti
 	return out
 }
 
-// findAddress returns the address of a node's machine, or otherwise the address at which nixbench asked the node. It is empty if
-// the address is not known.
+// findAddress returns the address of a node's machine, or otherwise the one at which nixbench asked the node, or an empty string.
 func findAddress(ctx context.Context, f *fleet.Fleet, n nixeval.Node, asked bool, machine *machine.Status) string {
 	if machine != nil && machine.Address.IsValid() {
 		return machine.Address.String()

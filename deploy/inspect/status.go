@@ -121,16 +121,6 @@ func (s Status) compareSystem(n activate.Node, evaluated bool) string {
 	return OtherSystem
 }
 
-// WithMachine returns the status with the state of the node's machine. If the machine does not run,
-// the failed connection is not reported as an error.
-func (s Status) WithMachine(m *machine.Status) Status {
-	s.Machine = m
-	if m.Off() && s.System == Unreachable {
-		s.System, s.Error = NotBooted, ""
-	}
-	return s
-}
-
 // Healthy reports whether the node runs the expected system, has no failed units or health checks, and is ready if it is a member.
 func (s Status) Healthy() bool {
 	fine := s.System == AsDeployed || s.System == UpToDate

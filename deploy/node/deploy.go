@@ -203,7 +203,7 @@ func (c *Changer) newRequest(t Task, o Options) activate.Request {
 func CheckReplaceable(name string, observed activate.Node, closure nixeval.Closure, d nixeval.Deployment, known []string, o Options) error {
 	runs := TargetSystem(closure, o)
 	switch {
-	case !o.Goal.Activates() || runs == "":
+	case !o.Goal.Activates() || runs == "" || observed.HasUnfinishedRun(): // Activate checks it after it has finished that run
 		return nil
 	case !observed.NixOS:
 		return activate.NewNotNixOSError(name)

@@ -19,24 +19,17 @@ type Target struct {
 	// Restores means that the node had the system before, as for a rollback. If the node no longer has the system, the error is
 	// then that of [NewGoneError].
 	Restores bool
-	// Kind is the kind of the system's engine, and Membership is the membership of the node in this engine. Membership is nil if
-	// the system has no engine. It is also nil for an earlier system, because only the node itself can report the engine of that
-	// system.
+	// Kind is the kind of the system's engine, and Membership is the membership of the node in this engine. It is nil for a system
+	// without an engine, and for an earlier system, because only the node itself can report the engine of that system.
 	Kind       string
 	Membership *state.Membership
 	// Recovered means that unfinished activations, which killed runs had started on the node, were finished or undone before.
 	Recovered bool
 }
 
-// ApplySystem activates a system on a node. apply, rollback and the restore of nodes after a failed run
-// call it, so that the state has the same record of every activation:
-//
-//  1. The intent is written to the state, together with the system that the node ran before this run.
-//  2. The node activates the system, and confirms it unless the rollback is not armed.
-//  3. The intent is removed, and a confirmed system becomes the last confirmed system.
-//
-// If the outcome is unknown because the connection was lost or the run was cancelled, the intent stays in the state, and the next
-// run finishes or undoes the activation.
+// ApplySystem activates a system on a node, and records this in the state: an intent and the system that the node ran before this
+// run, and then, in place of the intent, the last confirmed system. If the outcome is unknown because the connection was lost or the
+// run was cancelled, the intent stays, and the next run finishes or undoes the activation.
 func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host, t Target) (activate.Result, state.Outcome, error) {
 	run := c.RunID
 	intent := state.Intent{Run: run, Node: node, Step: string(event.Activate), Path: t.Request.Path, Since: time.Now()}

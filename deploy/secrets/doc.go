@@ -1,7 +1,7 @@
 // Package secrets uploads deployment.keys to their nodes.
 //
-// Load reads all keys of a node, before any key is sent. Upload makes the node's keys equal
-// to the loaded keys with one command. Plan reports what Upload would do:
+// Load reads all keys of a node, before any key is sent. Upload makes the node's keys equal to the loaded keys with one command. Plan
+// reports what Upload would do:
 //
 //	u := &secrets.Uploader{Send: sink}
 //	keys, err := u.Load(ctx, "web-1", unit.Deployment, secrets.All)
@@ -9,27 +9,17 @@
 //	… activate …
 //	result, err = u.Upload(ctx, host, keys.At(secrets.Post))
 //
-// # The exchange
-//
-// The command is a shell script without secrets (upload.sh). It reads the list of desired keys with a hash of each from stdin, and
-// prints which keys are missing. Then it reads the missing keys as a tar archive. Keys are sent only through stdin, never in argv,
+// The command is a shell script without secrets; upload.sh describes the exchange. Keys are sent only through stdin, never in argv,
 // the environment, a log or an error.
 //
-// The script writes a key to a temporary file of mode 0600 in the key's folder, compares the file with the hash, sets the owner,
-// then the mode, and renames the file. Each step except the last is one program for many keys. If a step fails, the script repeats
-// the steps for each key alone, so that the error is about one key.
-//
-// A pre-activation key may belong to a user that the activation creates. Until then the key belongs to root, and the result lists
-// it as Deferred: the module keys.nix sets the owner at the end of the activation.
-//
-// # Rollback and removal
+// A pre-activation key may belong to a user that the activation creates. Until then the key belongs to root, and the result lists it
+// as Deferred: the module keys.nix sets the owner at the end of the activation.
 //
 // Keys are uploaded before their switch, and the switch may be rolled back. The node therefore keeps a backup of replaced keys in
 // memory ([Aside], aside.sh), with a script that restores the keys. Every rollback runs that script. The backup is deleted when the
-// new system is permanent. If the client is killed between upload and switch, the next upload does not overwrite the backup,
-// because it contains the keys of the running system.
+// new system is permanent.
 //
-// The node has a list of the paths of uploaded keys (/var/lib/nixbench/keys). Keys that the hive no longer has are removed when
-// Post or All is uploaded; Pre only reports them as Stale, since the old system may need them. A file that is not in the list is
-// never removed.
+// The node has a list of the paths of uploaded keys (/var/lib/nixbench/keys). Keys that the hive no longer has are removed when Post
+// or All is uploaded; Pre only reports them as Stale, since the old system may need them. A file that is not in the list is never
+// removed.
 package secrets

@@ -1,14 +1,12 @@
-// Package vault generates and stores secrets: tokens, certificates of a cluster's
-// certificate authorities, signing keys, encryption keys.
-//
-// Secrets are generated before any machine boots. Their public parts, such as the hash of a CA's public key, are therefore
-// available to the evaluation of systems, and no node waits for the output of another node.
+// Package vault generates and stores secrets: tokens, certificates of a cluster's certificate authorities, signing keys, encryption
+// keys. They are generated before any machine boots, so that the evaluation of systems knows their public parts, such as the hash of
+// a CA's public key.
 //
 // The hive's modules define the secrets: a key of deployment.keys whose source is `generated` contains the name of a secret, its
-// kind, and the part of it that the node gets. The vault generates a secret on first use and returns the same secret afterwards.
+// kind, and the part of it that the node gets. The vault generates a secret on first use.
 //
-// A secret is one file, written atomically, in a folder that only its owner can read. Only
-// the holder of the state's lock may generate secrets.
+// A secret is one file, written atomically, in a folder that only its owner can read. Only the holder of the state's lock may
+// generate secrets.
 package vault
 
 import (
