@@ -157,8 +157,9 @@ func newArchive(set Set, send []int, deferred []string) []byte {
 		header := &tar.Header{Name: dir + "." + name + ".nixbench-new", Mode: 0o600, Size: int64(len(content))}
 		if !slices.Contains(deferred, k.Name) {
 			header.Mode, _ = strconv.ParseInt(k.Mode, 8, 64) // newKey has written the mode
-			header.Uname, header.Uid = ownerInArchive(k.User)
-			header.Gname, header.Gid = ownerInArchive(k.Group)
+			header.Uname, header.Gname = k.User, k.Group
+			header.Uid, _ = strconv.Atoi(k.User) // tar uses the number if no user has this name
+			header.Gid, _ = strconv.Atoi(k.Group)
 		}
 		// Errors are ignored, because they cannot occur: the header is valid, and a buffer accepts every write.
 		_ = w.WriteHeader(header)
@@ -166,14 +167,6 @@ func newArchive(set Set, send []int, deferred []string) []byte {
 	}
 	_ = w.Close()
 	return out.Bytes()
-}
-
-// ownerInArchive converts a user or group of a key, which is a name or a number, to the form in the header of a tar archive.
-func ownerInArchive(owner string) (name string, id int) {
-	if id, err := strconv.Atoi(owner); err == nil {
-		return "", id
-	}
-	return owner, 0
 }
 
 // readLine reads a line from the node and splits it at the first blank. An error does not contain the line, because the line may
