@@ -120,14 +120,19 @@ func (a *Activator) InspectSystems(ctx context.Context, node string, h Host) (No
 	return a.inspect(ctx, node, h, Request{}, "brief")
 }
 
-func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request, brief string) (Node, error) {
+// InspectUnits is InspectSystems with the field Failed.
+func (a *Activator) InspectUnits(ctx context.Context, node string, h Host) (Node, error) {
+	return a.inspect(ctx, node, h, Request{}, "units")
+}
+
+func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request, mode string) (Node, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return Node{}, err // without another prefix: err contains the node and the step already
 	}
 	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Connect, Text: "the node's report of its systems", Until: time.Now().Add(inspectTimeout)})
 	defer wait.End()
-	n, err := inspectOn(ctx, node, conn, r, brief)
+	n, err := inspectOn(ctx, node, conn, r, mode)
 	return n, wrapInspectError(err)
 }
 
@@ -145,11 +150,11 @@ func wrapInspectError(err error) error {
 const inspectTimeout = 2 * time.Minute
 
 // inspectOn runs the command `inspect` of the shell script over a connection to the node, and returns the parsed state of the node.
-func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request, brief string) (Node, error) {
+func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request, mode string) (Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	p := newNodeParser()
-	if err := executeScript(ctx, conn, p.handleLine, "inspect", r.Path, r.Specialisation, brief); err != nil {
+	if err := executeScript(ctx, conn, p.handleLine, "inspect", r.Path, r.Specialisation, mode); err != nil {
 		return Node{}, err
 	}
 	n, err := p.finishNode()

@@ -3,6 +3,7 @@ package activate
 import (
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -65,6 +66,14 @@ func TestScriptInspectSystems(t *testing.T) {
 			t.Fatal(err)
 		}
 		if now := n.read("world/asked"); now != asked {
+			t.Errorf("asked systemd: %s", strings.TrimPrefix(now, asked))
+		}
+		n.write("world/failed", "web.service loaded failed failed web\n")
+		units, err := n.a.InspectUnits(t.Context(), "web-1", n.host)
+		if err != nil || !slices.Equal(units.Failed, []string{"web.service"}) || units.fingerprint() != got.fingerprint() {
+			t.Errorf("%+v, %v", units, err)
+		}
+		if now := n.read("world/asked"); strings.Count(strings.TrimPrefix(now, asked), "\n") != 1 {
 			t.Errorf("asked systemd: %s", strings.TrimPrefix(now, asked))
 		}
 		if got.fingerprint() != full.fingerprint() || got.Booted != full.Booted || got.GenerationOf(n.newPath) != 2 || got.GenerationOf(n.oldPath) != full.GenerationOf(n.oldPath) {

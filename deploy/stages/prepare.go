@@ -88,7 +88,7 @@ func (l *preparations) inspectWhenReady(ctx context.Context, n nixeval.Node, slo
 	case l.Goal == node.UploadKeys: // does not depend on the node's systems
 		return l.InspectWith(ctx, n, nil)
 	case l.mayHaveEngine():
-		return l.Inspect(ctx, n)
+		return l.InspectWith(ctx, n, l.Activator.InspectUnits)
 	}
 	return l.InspectWith(ctx, n, l.Activator.InspectSystems)
 }

@@ -6,7 +6,7 @@
 # coreutils, util-linux, systemd and Nix. Values are passed as arguments. The script waits with bash's
 # own means and starts few programs, because a node may be small and a switch may take minutes.
 #
-#   inspect PATH SPEC BRIEF prints the state of the node; changes nothing
+#   inspect PATH SPEC MODE  prints the state of the node; changes nothing
 #   dry PATH SPEC           prints what a switch would do; changes nothing
 #   start RUN GOAL …        starts a run and follows it
 #   follow RUN LINES        follows a run that was started earlier

@@ -106,11 +106,11 @@ nameKernels() {
   done
 }
 
-# inspect prints the state of the node. With `brief`, it starts no program, and leaves out the state of
-# systemd, the times and NixOS versions of generations, and the store paths of kernels.
-inspect() { # PATH SPEC [brief]
+# inspect prints the state of the node. With `brief`, it starts no program, and leaves out the state of systemd and its failed units,
+# the times and NixOS versions of generations, and the store paths of kernels. `units` is the same with the failed units.
+inspect() { # PATH SPEC [brief|units]
   local system=$1${2:+/specialisation/$2} link version files
-  declare -A times=() versions=()
+  declare -A times=()
   if isNixOS; then echo "nixos=yes"; else echo "nixos=no"; fi
   generationLinks
   if [ -n "${3:-}" ]; then
@@ -130,14 +130,17 @@ inspect() { # PATH SPEC [brief]
     while read -r link seconds version; do
       if [ "$link" = $profile ]; then echo "link=$version"; else times[$link]=${seconds%.*}; fi
     done < <(find "${links[@]}" $profile -maxdepth 0 -printf '%p %T@ %l\n')
-    while IFS=: read -r link version; do versions[${link%/nixos-version}]=$version; done < <(grep -sHm1 '' -- "${links[@]/%//nixos-version}")
   fi
   for link in "${links[@]}"; do
-    echo "generation=$link ${times[$link]-0} ${target[$link]-} ${versions[$link]-}"
+    version=''
+    [ -n "${3:-}" ] || [ ! -r "$link/nixos-version" ] || read -r version <"$link/nixos-version" || :
+    echo "generation=$link ${times[$link]-0} ${target[$link]-} $version"
   done
-  if [ -z "${3:-}" ]; then
+  if [ "${3:-}" != brief ]; then
     findFailed
     echo "failed=$failed"
+  fi
+  if [ -z "${3:-}" ]; then
     askSystemd is-system-running
     echo "system=${answer%$'\n'}"
   fi
