@@ -42,8 +42,7 @@ type Request struct {
 	// Confirm is how long the node waits for a confirmation before it rolls back. Zero disables the rollback (--rollback off).
 	Confirm time.Duration
 
-	// SettleTime is how long services that the switch has started must stay active before
-	// the switch is successful. If it is zero, the services are not watched.
+	// SettleTime is how long services that the switch has started must stay active; zero: they are not watched.
 	SettleTime time.Duration
 
 	// AfterSwitch, if it is not nil, is called once, after the switch and before the first confirmation. It returns true if it has
@@ -59,20 +58,17 @@ type Request struct {
 	CheckHealth func(context.Context) error
 	HealthTime  time.Duration
 
-	// If ReplaceUnknown is false, Activate fails if the node runs or boots a system that is not
-	// in Known and was not deployed by nixbench.
+	// If ReplaceUnknown is false, Activate fails for a node with a system that is not in Known and was not deployed by nixbench.
 	ReplaceUnknown bool
 	Known          []string
 
 	// Activator is the program that activates the system: NixosRebuild, or empty for switch-to-configuration.
 	Activator string
 
-	// Observed is the state of the node at an earlier inspection, or nil. If it is set, Activate inspects the node again only if
-	// the node's systems have changed since that inspection.
+	// Observed is the node at an earlier inspection, or nil. Activate inspects it again only if its systems have changed since then.
 	Observed *Node
 
-	// Generation is the existing generation with the system, which the profile then points to. If it is 0, the system becomes a new
-	// generation.
+	// Generation is the existing generation with the system, for the profile. If it is 0, the system becomes a new generation.
 	Generation int
 }
 
@@ -163,8 +159,7 @@ func (a *Activator) activateInspected(ctx context.Context, node string, h Host, 
 	return a.runActivation(ctx, node, h, r, goal, res)
 }
 
-// canUseObserved reports whether r.Observed contains all that an activation must know about the node. If so, the node is not
-// inspected again.
+// canUseObserved reports whether r.Observed contains all that an activation must know about the node.
 func (r Request) canUseObserved() bool {
 	return r.Observed != nil && r.Observed.NixOS && !r.Observed.HasUnfinishedRun() &&
 		r.Goal != DryActivate && r.Specialisation == ""

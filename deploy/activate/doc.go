@@ -1,13 +1,5 @@
 // Package activate makes a node run a system that is in the node's store, and rolls back if the activation fails.
 //
-//	a := activate.Activator{Send: send}
-//	node, err := a.Inspect(ctx, "web-1", host)      // running system, failed units, unfinished run
-//	res, err := a.Activate(ctx, "web-1", host, activate.Request{
-//		Path: "/nix/store/…-nixos-system-web-1", Goal: activate.Switch, Run: id, Confirm: time.Minute,
-//	})
-//
-// # What happens on the node
-//
 // A run is a transient systemd unit of the node, nixbench-activate.service. It executes a shell script (folder sh). Only the script
 // decides whether to continue or to roll back. The client starts the script, reads its output, and confirms that the client can
 // still log in. The run therefore ends correctly even if the client loses the connection or is killed.

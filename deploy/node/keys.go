@@ -43,9 +43,8 @@ func (o Options) keyBackupMode(when secrets.When) secrets.Aside {
 	return secrets.Drop
 }
 
-// restoreKeys restores the previous keys of a node after an activation has failed. It does not restore them in three cases. The
-// node has restored the keys itself. The failed switch stays, because no rollback was armed. The activation still runs on the
-// node, and restores the keys itself if it rolls back.
+// restoreKeys restores the previous keys of a node after an activation has failed, unless the node has done this itself, the failed
+// switch stays because no rollback was armed, or the activation still runs on the node.
 func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, why error) error {
 	var lost *activate.LostSightError
 	var busy *activate.BusyError
@@ -72,7 +71,7 @@ func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, wh
 // undoTimeout is the maximum time to restore keys after a failure.
 const undoTimeout = 5 * time.Second
 
-// DropKeyBackup deletes the backup of keys on a node. The node kept the backup for the case that the whole run is rolled back.
+// DropKeyBackup deletes the backup of keys that a node has kept for a rollback of the whole run.
 func (c *Changer) DropKeyBackup(ctx context.Context, n nixeval.Node) error {
 	h, err := c.Fleet.Host(ctx, n)
 	if err == nil {
@@ -101,9 +100,8 @@ func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Re
 	return Result{Outcome: state.Unchanged, Text: "unchanged"}, nil
 }
 
-// uploadKeys uploads the keys that are due at this moment of a deployment (when), such as before the activation. If the hive has
-// no keys for the node, uploadKeys removes the keys of the old system after the switch. If in addition the node's system does not
-// change, it does nothing.
+// uploadKeys uploads the keys that are due at this moment of a deployment (when). If the hive has no keys for the node, uploadKeys
+// removes the keys of the old system after the switch, and does nothing if the node's system does not change.
 func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, when secrets.When) (secrets.Result, error) {
 	if t.KeySet == nil {
 		return secrets.Result{}, nil
@@ -120,10 +118,9 @@ func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, whe
 }
 
 // uploadLateKeys uploads the keys that are due after a switch, while the node still waits for its first confirmation. So the node
-// watches the services that wait for these keys before the system becomes permanent, and a rollback restores the keys.
-// uploadLateKeys reports whether keys may have changed. It ignores errors, because the upload after the confirmation reports them.
-// It opens a new connection, since the switch may have cut the old one: keys sent over the old connection could arrive after the
-// rollback.
+// watches the services that wait for these keys, and a rollback restores the keys. It reports whether keys may have changed, and
+// ignores errors, because the upload after the confirmation reports them. It opens a new connection, since the switch may have cut
+// the old one: keys sent over the old connection could arrive after the rollback.
 func (c *Changer) uploadLateKeys(ctx context.Context, h host, set secrets.Set, o Options) bool {
 	ctx, cancel := context.WithTimeout(ctx, o.Confirm/2)
 	defer cancel()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -17,8 +16,7 @@ import (
 const Rebooted state.Outcome = "rebooted"
 
 // Reboot writes an intent to the state, reboots the node, and waits for at most timeout until the node has booted. boot is the
-// boot id before the reboot. If the run is killed, the intent makes the next run wait for the node. The next run has nothing else
-// to do about the intent, because the node reboots by itself.
+// boot id before the reboot. If the run is killed, the intent makes the next run wait for the node.
 func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeout time.Duration) (state.NodeResult, string, error) {
 	r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
 	h, err := c.Fleet.Host(ctx, n)

@@ -12,9 +12,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Restore undoes a deployment. It restores the keys of the node if the deployment has replaced them, the system that the node ran
-// before, and the system that the node would have booted before (its boot default). After an earlier `apply boot` or `apply test`,
-// these are two different systems.
+// Restore undoes a deployment. It restores the keys that the deployment has replaced, and the systems that the node ran and would have
+// booted before. After an earlier `apply boot` or `apply test`, these are two different systems.
 func (c *Changer) Restore(ctx context.Context, t Task, before activate.Node, o Options) error {
 	h, err := c.Fleet.Host(ctx, t.Node)
 	if err != nil {

@@ -53,8 +53,7 @@ func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host,
 	if stateErr := c.Store.Update(func(s *state.State) error {
 		s.Finish(run, node, intent.Step)
 		// When the result of this activation is known, the node has also finished or undone the activations of earlier, killed
-		// runs. So remove the intents of those runs. When the result is not known, another run may be switching the node, so keep
-		// the intents.
+		// runs. Otherwise another run may be switching the node, so their intents stay.
 		if err == nil || t.Recovered || result.PreviousRun != nil || result.Outcome != "" {
 			s.DropOpenIntents(run, node)
 		}
