@@ -29,6 +29,21 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// Poll calls probe again and again, with a pause, until probe returns true or an error. When ctx ends, Poll returns the cause of
+// that end.
+func Poll(ctx context.Context, pause time.Duration, probe func() (done bool, err error)) error {
+	for {
+		done, err := probe()
+		switch {
+		case ctx.Err() != nil && !done:
+			return context.Cause(ctx)
+		case done || err != nil:
+			return err
+		}
+		Sleep(ctx, pause)
+	}
+}
+
 // AwaitReady waits until probe returns nil, which means that a node works after a change. It reports each new error of probe. If
 // the node does not work within five minutes, AwaitReady returns a [NotReadyError] with the log lines that readLog
 // returns.

@@ -62,7 +62,7 @@ func (f *fakeCluster) player() *Player {
 	p := New(engine.Cluster{Name: "bench", Run: f.run, Members: []engine.Member{
 		member("leader-1", "leader"), member("compute-1", "compute"), member("compute-2", "compute"),
 	}}).(*Player)
-	p.poll, p.quiet = 20*time.Millisecond, 100*time.Millisecond
+	p.program.Poll, p.program.Quiet = 20*time.Millisecond, 100*time.Millisecond
 	return p
 }
 

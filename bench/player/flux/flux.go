@@ -9,9 +9,9 @@
 package flux
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/bench/player"
@@ -27,16 +27,14 @@ const cleanTimeout = 5 * time.Minute
 // Player implements [player.Player].
 type Player struct {
 	player.Remote
-	program player.Unit   // program.py, which submits jobs on the leader and writes their events to a file
-	poll    time.Duration // time between two reads of the lines that program.py has written
-	quiet   time.Duration // time without new lines after which the player checks that program.py still runs
+	program player.Tail[line] // program.py, which submits jobs on the leader and writes their events to a file
 }
 
 // New returns the player for the Flux instance of a cluster. It runs no command.
 func New(c engine.Cluster) player.Player {
 	p := &Player{
 		Remote:  player.Remote{Cluster: c, Engine: "flux", Role: fluxengine.Leader, Programs: programs},
-		program: unit, poll: time.Second, quiet: 10 * time.Second,
+		program: player.Tail[line]{Unit: unit, What: "flux: read the events", Parse: parseLine, Poll: time.Second, Quiet: 10 * time.Second},
 	}
 	p.program.Run = p.Run
 	return p
@@ -58,20 +56,14 @@ func (p *Player) Clean(ctx context.Context) error {
 	if _, err := p.program.RunScript(ctx, unit.StopScript()); err != nil {
 		return fmt.Errorf("flux: stop the program that submits jobs: %w", err)
 	}
-	for {
+	err := engine.Poll(ctx, p.program.Poll, func() (bool, error) {
 		left, err := p.program.RunScript(ctx, cancelScript)
-		n := len(strings.Fields(string(left)))
-		switch {
-		case ctx.Err() != nil:
-			return fmt.Errorf("flux: cancel the jobs: %w", context.Cause(ctx))
-		case err != nil:
-			return fmt.Errorf("flux: cancel the jobs: %w", err)
-		case n == 0:
-			return nil
-		case !engine.Sleep(ctx, p.poll):
-			return fmt.Errorf("flux: %d jobs remain: %w", n, context.Cause(ctx))
-		}
+		return err == nil && len(bytes.TrimSpace(left)) == 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("flux: cancel the jobs: %w", err)
 	}
+	return nil
 }
 
 // programs are the names of Flux's processes. A broker's name ends with its rank. The cgroup of a broker contains the schedulers in Python,

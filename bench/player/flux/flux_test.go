@@ -142,7 +142,7 @@ func TestProgramFails(t *testing.T) {
 		}
 		return "", nil
 	}
-	if _, err := play(t, f, workload.Job{ID: "a", Runtime: 60}); err == nil || !strings.Contains(err.Error(), "has ended on the leader: it printed no error") {
+	if _, err := play(t, f, workload.Job{ID: "a", Runtime: 60}); err == nil || !strings.Contains(err.Error(), "has ended: it printed no error") {
 		t.Errorf("a killed program: %v", err)
 	}
 

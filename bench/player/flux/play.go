@@ -32,30 +32,8 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 
 // follow reads the lines that program.py writes until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial) error {
-	offset, active := 0, time.Now() // active is when program.py last wrote a line or was seen running
 	return player.Loop{
-		Poll: p.poll, Done: func() bool { return len(t.ended) == len(t.jobs) },
-		Read: func() func() (func() error, error) {
-			from := offset
-			return func() (func() error, error) {
-				lines, next, err := p.readLines(ctx, from)
-				return func() error {
-					offset = next
-					t.addLines(lines)
-					if len(lines) == 0 && time.Since(active) <= p.quiet {
-						return nil
-					}
-					if active = time.Now(); len(lines) > 0 {
-						return nil
-					}
-					return p.checkProgram(ctx)
-				}, err
-			}
-		},
-		Last: func(ctx context.Context) {
-			if lines, _, err := p.readLines(ctx, offset); err == nil {
-				t.addLines(lines)
-			}
-		},
+		Poll: p.program.Poll, Done: func() bool { return len(t.ended) == len(t.jobs) },
+		Read: p.program.Read(ctx, t.addLines), Last: p.program.Last(t.addLines),
 	}.Run(ctx)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/workload"
-	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 //go:embed program.py
@@ -21,11 +20,10 @@ const (
 	folder    = "/run/nixbench-bench-flux"
 	jobsFile  = folder + "/jobs"
 	startPipe = folder + "/start"
-	errorFile = folder + "/errors"
 )
 
 // unit is the transient systemd unit in which program.py runs. Its field Run is set later.
-var unit = player.Unit{Name: "nixbench-bench-flux.service", Folder: folder, File: folder + "/lines"}
+var unit = player.Unit{Name: "nixbench-bench-flux.service", Folder: folder}
 
 // runScript starts program.py on the leader in a transient systemd unit, because a command over SSH ends with its connection.
 // program.py runs as the owner of the Flux instance. To accept jobs of other users, such as root, Flux would need the program of
@@ -34,10 +32,9 @@ var runScript = `set -e
 owner=$(flux getattr security.owner)
 mkfifo -m 0600 ` + startPipe + `
 chown "$owner" ` + startPipe + `
-: > ` + unit.File + `
-: > ` + errorFile + `
-systemd-run --quiet --collect --unit=` + unit.Name + ` --uid="$owner" --setenv=PATH --property=StandardOutput=append:` + unit.File + ` \
-	--property=StandardError=append:` + errorFile + ` flux python ` + folder + `/program.py ` + jobsFile + " " + startPipe + "\n"
+: > ` + unit.File() + ` > ` + unit.ErrorFile() + `
+systemd-run --quiet --collect --unit=` + unit.Name + ` --uid="$owner" --setenv=PATH --property=StandardOutput=append:` + unit.File() + ` \
+	--property=StandardError=append:` + unit.ErrorFile() + ` flux python ` + folder + `/program.py ` + jobsFile + " " + startPipe + "\n"
 
 // setupTimeout is how long program.py may take after its start until it receives events from Flux.
 const setupTimeout = 30 * time.Second
@@ -57,21 +54,7 @@ func (p *Player) startProgram(ctx context.Context, jobs []workload.Job) error {
 	if _, err := p.program.RunScript(ctx, runScript); err != nil {
 		return fmt.Errorf("flux: start the program that submits jobs: %w", err)
 	}
-	for {
-		lines, _, err := p.readLines(ctx, 0)
-		if len(lines) > 0 && lines[0].Ready {
-			return nil
-		}
-		if err == nil {
-			err = p.checkProgram(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
-		if !engine.Sleep(ctx, p.poll) {
-			return fmt.Errorf("flux: %w", context.Cause(ctx))
-		}
-	}
+	return p.program.Begin(ctx, func(l line) bool { return l.Ready })
 }
 
 // begin tells program.py at which time the workload starts. onNode is that time on the clock of the leader.
@@ -81,21 +64,6 @@ func (p *Player) begin(ctx context.Context, onNode time.Time) error {
 		return fmt.Errorf("flux: begin the workload: %w", err)
 	}
 	return nil
-}
-
-// checkProgram returns an error if program.py does not run. If the leader cannot be reached, checkProgram returns nil, because
-// the next call of readLines reports that.
-func (p *Player) checkProgram(ctx context.Context) error {
-	ended, err := p.program.RunScript(ctx, "systemctl --quiet is-active "+unit.Name+" || echo ended\n")
-	if err != nil || len(ended) == 0 {
-		return nil
-	}
-	out, _ := p.Run(ctx, nil, "tail", "--lines=1", errorFile)
-	text := strings.TrimSpace(string(out))
-	if text == "" {
-		text = "it printed no error"
-	}
-	return fmt.Errorf("flux: the program that submits jobs has ended on the leader: %s", text)
 }
 
 // line is a line of the output of program.py.
@@ -117,16 +85,9 @@ type line struct {
 	}
 }
 
-// readLines returns the lines of program.py's output after the first offset bytes, and the new offset.
-func (p *Player) readLines(ctx context.Context, offset int) ([]line, int, error) {
-	lines, next, err := player.ReadLines(ctx, p.program, offset, func(text []byte) (l line, err error) {
-		if err = json.Unmarshal(text, &l); err != nil {
-			err = fmt.Errorf("unexpected line %.100q: %w", text, err)
-		}
-		return l, err
-	})
-	if err != nil {
-		return nil, offset, fmt.Errorf("flux: read the events: %w", err)
+func parseLine(text []byte) (l line, err error) {
+	if err = json.Unmarshal(text, &l); err != nil {
+		err = fmt.Errorf("unexpected line %.100q: %w", text, err)
 	}
-	return lines, next, nil
+	return l, err
 }

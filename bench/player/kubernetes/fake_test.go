@@ -40,6 +40,7 @@ type fakeCluster struct {
 	objects   map[string]map[string]any // by kind and name
 	lines     []line
 	watching  bool
+	ended     bool // the watch has ended
 	printed   strings.Builder
 	calls     []string
 	count     map[string]int
@@ -77,7 +78,7 @@ func (f *fakeCluster) player(o Options) *Player {
 	p := New(engine.Cluster{Name: "bench", Run: f.run, Members: []engine.Member{
 		member("worker-1", "worker", ""), member("cp-1", "control-plane", `{"port": 7443}`), member("cp-2", "control-plane", ""),
 	}}, f.client, o).(*Player)
-	p.poll, p.quiet = 20*time.Millisecond, 100*time.Millisecond
+	p.watch.Poll, p.watch.Quiet = 20*time.Millisecond, 100*time.Millisecond
 	return p
 }
 
@@ -116,7 +117,7 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 			return []byte(f.logs), nil
 		}
 		return nil, nil
-	case argv[0] == "bash" && argv[2] == waitScript:
+	case argv[0] == "bash" && strings.Contains(argv[2], "tail --follow"):
 		time.Sleep(5 * time.Millisecond)
 		return nil, nil
 	case slices.Contains(argv, "/metrics"):
@@ -147,6 +148,10 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 			now = now.Add(f.drift)
 		}
 		return strconv.AppendInt(nil, now.Add(ahead).UnixNano(), 10), nil
+	case argv[0] == "sh" && strings.HasPrefix(script, "systemctl --quiet is-active"):
+		if !f.watching || f.ended {
+			return []byte("ended\n"), nil
+		}
 	case argv[0] == "sh":
 		f.watching = strings.Contains(script, "systemd-run")
 		f.printed.Reset()
@@ -164,10 +169,6 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 			return []byte(text), nil
 		}
 		return nil, fmt.Errorf("cat: %s: No such file or directory", argv[1])
-	case argv[0] == "systemctl":
-		if !f.watching {
-			return nil, errors.New("exit status 3")
-		}
 	case argv[0] == "kubectl" && slices.Contains(argv, "configmap"):
 		return []byte(f.schedulerConfig), nil
 	case argv[0] == "kubectl":
@@ -221,7 +222,7 @@ func (f *fakeCluster) tail(argv []string, now time.Time) ([]byte, error) {
 		f.lines = f.lines[1:]
 	}
 	from, err := strconv.Atoi(strings.TrimPrefix(argv[1], "--bytes=+"))
-	if err != nil || argv[2] != watchUnit.File {
+	if err != nil || argv[2] != watchUnit.File() {
 		f.t.Errorf("unexpected command %q", argv)
 	}
 	out := f.printed.String()[from-1:]

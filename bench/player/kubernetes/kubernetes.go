@@ -46,9 +46,7 @@ type Options struct {
 type Player struct {
 	player.Remote
 	objects objects
-	poll    time.Duration // time between two reads of the watch
-	quiet   time.Duration // after this time without events, the player checks that the watch still runs
-	watch   watch
+	watch   player.Tail[change] // the kubectl command that watches the pods on the node that submits jobs
 }
 
 // New returns the player for a Kubernetes cluster. It submits and watches jobs on the node client, or on the first control plane
@@ -59,9 +57,9 @@ func New(c engine.Cluster, client string, o Options) player.Player {
 	}
 	p := &Player{
 		Remote:  player.Remote{Cluster: c, Engine: "kubernetes", Role: kubernetesengine.ControlPlane, Client: client, Programs: programs},
-		objects: objects{o, hasHollow(c.Members)}, poll: time.Second, quiet: 30 * time.Second,
+		objects: objects{o, hasHollow(c.Members)},
+		watch:   player.Tail[change]{Unit: watchUnit, What: "kubernetes: read the watch", Parse: parseChange, Poll: time.Second, Quiet: 30 * time.Second},
 	}
-	p.watch = watch{Unit: watchUnit, node: p.Place().Commands}
 	p.watch.Run = p.Run
 	return p
 }

@@ -45,8 +45,9 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 			return p.follow(ctx, t)
 		},
 		Events: func(clocks map[string]player.Clocks) []player.Event {
-			p.Doubt(p.watch.node, t.watchDoubts()...)
-			return t.listEvents(p.watch.node, clocks[p.watch.node])
+			node := p.Place().Commands
+			p.Doubt(node, t.watchDoubts()...)
+			return t.listEvents(node, clocks[node])
 		},
 	}
 	if p.objects.stamped() {
@@ -84,23 +85,7 @@ func (p *Player) setUp(ctx context.Context) error {
 			return fmt.Errorf("kubernetes: create a pod: %w", err)
 		}
 	}
-	if err := p.watch.start(ctx, p.kubectl); err != nil {
-		return err
-	}
-	for {
-		changes, _, err := p.watch.read(ctx, 0)
-		for _, c := range changes {
-			if c.pod == firstPodName {
-				return nil
-			}
-		}
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
-		if !engine.Sleep(ctx, engine.PollInterval) {
-			return fmt.Errorf("kubernetes: %w", context.Cause(ctx))
-		}
-	}
+	return p.startWatch(ctx)
 }
 
 // creation is the result of a kubectl create command.
@@ -114,9 +99,8 @@ type creation struct {
 
 // follow submits jobs and reads the lines of the watch until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial) error {
-	offset, active := 0, time.Now()
-	poll, streams := p.poll, t.queue.IsHolding()
-	if streams { // a job that waits for others is submitted when the watch has received their end
+	poll := p.watch.Poll
+	if p.watch.Wait = t.queue.IsHolding(); p.watch.Wait { // a job that waits for others is submitted when the watch has received their end
 		poll = streamPoll
 	}
 	return player.Loop{
@@ -124,7 +108,7 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 		Submit: func(now time.Time) (player.Task, time.Time) {
 			jobs := t.take(now)
 			if len(jobs) == 0 {
-				return nil, t.queue.Next(now.Add(p.poll))
+				return nil, t.queue.Next(now.Add(p.watch.Poll))
 			}
 			t.addSubmission(jobs)
 			arrays := p.objects.arrays(jobs)
@@ -134,37 +118,10 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 			return func() func() error {
 				out, err := p.create(ctx, jobs)
 				c := creation{jobs, arrays, out, err, time.Now()}
-				return func() error {
-					active = time.Now()
-					return t.addCreation(c)
-				}
+				return func() error { return t.addCreation(c) }
 			}, now
 		},
-		Read: func() func() (func() error, error) {
-			from := offset
-			return func() (func() error, error) {
-				if streams {
-					p.watch.wait(ctx, from)
-				}
-				changes, next, err := p.watch.read(ctx, from)
-				return func() error {
-					if offset = next; len(changes) > 0 {
-						active = time.Now()
-					}
-					t.addChanges(changes)
-					if time.Since(active) <= p.quiet {
-						return nil
-					}
-					active = time.Now()
-					return p.watch.check(ctx)
-				}, err
-			}
-		},
-		Last: func(ctx context.Context) {
-			if changes, _, err := p.watch.read(ctx, offset); err == nil {
-				t.addChanges(changes)
-			}
-		},
+		Read: p.watch.Read(ctx, t.addChanges), Last: p.watch.Last(t.addChanges),
 	}.Run(ctx)
 }
 

@@ -13,16 +13,8 @@ import (
 	"github.com/nixbench/nixbench/bench/player"
 )
 
-const watchFolder = "/run/nixbench-bench"
-
 // watchUnit is the systemd unit that runs the watch of the pods. Its field Run is set later.
-var watchUnit = player.Unit{Name: "nixbench-bench-watch.service", Folder: watchFolder, File: watchFolder + "/pods"}
-
-// watch is the kubectl command that watches the pods on the node that submits jobs.
-type watch struct {
-	player.Unit
-	node string
-}
+var watchUnit = player.Unit{Name: "nixbench-bench-watch.service", Folder: "/run/nixbench-bench"}
 
 // watchFields are the fields that kubectl prints for each change of a pod. In a line of the watch, they follow the time.
 const watchFields = `{.type}|{.object.metadata.name}|{.object.metadata.labels.nixbench\.bench/job}|` +
@@ -49,30 +41,22 @@ done
 // connection. The program of the watch is in a file, because systemd expands variables in arguments.
 func startScript(kubectl []string) string {
 	return watchUnit.StopScript() + `set -e
-mkdir -m 0700 ` + watchFolder + `
-cat > ` + watchFolder + `/program << 'END-OF-PROGRAM'
-exec >> ` + watchUnit.File + `
+mkdir -m 0700 ` + watchUnit.Folder + `
+cat > ` + watchUnit.Folder + `/program << 'END-OF-PROGRAM'
+exec >> ` + watchUnit.File() + `
 ` + watchProgram(kubectl) + `END-OF-PROGRAM
-: > ` + watchUnit.File + `
-systemd-run --quiet --collect --unit=` + watchUnit.Name + ` --setenv=PATH bash ` + watchFolder + "/program\n"
+: > ` + watchUnit.File() + `
+systemd-run --quiet --collect --unit=` + watchUnit.Name + ` --setenv=PATH bash ` + watchUnit.Folder + "/program\n"
 }
 
-// start starts the watch on the node that submits jobs. kubectl returns the command line of kubectl with arguments.
-func (w *watch) start(ctx context.Context, kubectl func(args ...string) []string) error {
-	argv := kubectl("get", "pods", "--namespace="+namespace, "--selector="+benchLabel+"=1", "--watch", "--output-watch-events",
+// startWatch starts the watch on the node that submits jobs. It returns when the watch has begun.
+func (p *Player) startWatch(ctx context.Context) error {
+	argv := p.kubectl("get", "pods", "--namespace="+namespace, "--selector="+benchLabel+"=1", "--watch", "--output-watch-events",
 		"--output=jsonpath="+watchFields)
-	if _, err := w.RunScript(ctx, startScript(argv)); err != nil {
+	if _, err := p.watch.RunScript(ctx, startScript(argv)); err != nil {
 		return fmt.Errorf("kubernetes: start the watch: %w", err)
 	}
-	return nil
-}
-
-// check returns an error if the watch does not run.
-func (w *watch) check(ctx context.Context) error {
-	if _, err := w.Run(ctx, nil, "systemctl", "--quiet", "is-active", w.Name); err != nil {
-		return fmt.Errorf("kubernetes: %s has ended on %s: %w", w.Name, w.node, err)
-	}
-	return nil
+	return p.watch.Begin(ctx, func(c change) bool { return c.pod == firstPodName })
 }
 
 // change is a line of the watch: the new state of a pod, or the end of a watch.
@@ -89,30 +73,9 @@ type change struct {
 	created time.Time // when the pod was created, in whole seconds of the API server's clock
 }
 
-// waitScript waits until the file $1 has more than $2 bytes, at most for a second. tail wakes up when the file grows.
-const waitScript = `exec 3< <(exec tail --follow --bytes=+$(($2 + 1)) "$1")
-tail=$!
-read -r -t 1 -u 3 _
-kill "$tail"
-`
-
-// wait waits for lines of the watch after the first offset bytes, at most for a second. The next read reports errors.
-func (w *watch) wait(ctx context.Context, offset int) {
-	_, _ = w.Run(ctx, nil, "bash", "-c", waitScript, "bash", w.File, strconv.Itoa(offset))
-}
-
-// read returns the lines of the watch after the first offset bytes, and the new offset.
-func (w *watch) read(ctx context.Context, offset int) ([]change, int, error) {
-	changes, next, err := player.ReadLines(ctx, w.Unit, offset, func(line []byte) (change, error) { return parseChange(string(line)) })
-	if err != nil {
-		return nil, offset, fmt.Errorf("kubernetes: read the watch: %w", err)
-	}
-	return changes, next, nil
-}
-
 // parseChange parses a line of the watch.
-func parseChange(line string) (change, error) {
-	f := strings.Split(line, "|")
+func parseChange(line []byte) (change, error) {
+	f := strings.Split(string(line), "|")
 	if len(f) != 10 {
 		return change{}, fmt.Errorf("unexpected line %.100q", line)
 	}
