@@ -36,6 +36,14 @@ stamp last
 exit $status`
 }
 
+// SleepCommand returns the command of sh that runs for some seconds.
+func SleepCommand(seconds float64) string {
+	if seconds <= 0 {
+		return "true"
+	}
+	return "sleep " + strconv.FormatFloat(seconds, 'f', -1, 64)
+}
+
 // stamp is a line that [StampScript] has printed.
 type stamp struct {
 	kind, job string // kind is Start or Last

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strconv"
 
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/workload"
@@ -56,11 +55,7 @@ func jobspec(j workload.Job) object {
 	if j.Tasks%j.Nodes != 0 {
 		count = object{"total": j.Tasks}
 	}
-	run := "true"
-	if j.Runtime > 0 {
-		run = "sleep " + strconv.FormatFloat(j.Runtime, 'f', -1, 64)
-	}
-	command := []string{"sh", "-c", player.StampScript(j.ID, "${FLUX_TASK_RANK:-0}", run, player.AppendStamps)}
+	command := []string{"sh", "-c", player.StampScript(j.ID, "${FLUX_TASK_RANK:-0}", player.SleepCommand(j.Runtime), player.AppendStamps)}
 	system := object{"duration": j.Limit, "cwd": "/", "job": object{"name": jobName}} // the duration 0 is no limit
 	if j.Queue != "" {
 		system["queue"] = j.Queue

@@ -20,19 +20,15 @@ func (p *Player) waitForClient(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
 	var last error
-	for {
+	err := engine.Poll(wait, engine.PollInterval, func() (bool, error) {
 		_, err := p.RunLong(wait, p.Client, nil, "scontrol", "ping")
 		if last == nil || wait.Err() == nil { // an error of a command that was ended by the time limit is no reason
 			last = err
 		}
-		switch {
-		case err == nil:
-			return nil
-		case engine.Sleep(wait, engine.PollInterval):
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		default:
-			return fmt.Errorf("slurm: the client does not reach slurmctld within %v: %w; journalctl -u sackd on %s shows why", clientTimeout, last, p.Client)
-		}
+		return err == nil, nil
+	})
+	if err == nil || ctx.Err() != nil {
+		return err
 	}
+	return fmt.Errorf("slurm: the client does not reach slurmctld within %v: %w; journalctl -u sackd on %s shows why", clientTimeout, last, p.Client)
 }

@@ -3,10 +3,13 @@ package slurm
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 // schedulerParameters are the parts of the setting SchedulerParameters that limit how many jobs are placed, with their defaults
@@ -58,16 +61,11 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 // describeEpilog returns the programs that nodes run after each job. SLURM before 24.05 prints one program as the setting Epilog;
 // later releases print a list.
 func describeEpilog(config map[string]string) string {
-	if program := config["Epilog"]; program != "" && program != "(null)" {
-		return program
-	}
 	var programs []string
-	for {
-		program := config[fmt.Sprintf("Epilog[%d]", len(programs))]
-		if program == "" {
-			break
+	for _, name := range slices.Sorted(maps.Keys(config)) {
+		if isEpilog := name == "Epilog" || strings.HasPrefix(name, "Epilog["); isEpilog && config[name] != "(null)" {
+			programs = append(programs, config[name])
 		}
-		programs = append(programs, program)
 	}
 	if len(programs) == 0 {
 		return "none: after a job, slurmctld starts the next one in its loop, and not before batch_sched_delay"
@@ -91,13 +89,7 @@ func (p *Player) readConfig(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("slurm: read the configuration: %w", err)
 	}
-	config := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		if name, value, ok := strings.Cut(line, "="); ok {
-			config[strings.TrimSpace(name)] = strings.TrimSpace(value)
-		}
-	}
-	return config, nil
+	return engine.ParseProperties(string(out)), nil
 }
 
 // largestArray is the largest job array that the player submits. MaxArraySize is 1001 by default, and the ids of an array's tasks

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -89,11 +90,9 @@ func parseLog(out []byte) (records []record, cursor string, err error) {
 		if !ok {
 			continue
 		}
-		microseconds, err := strconv.ParseInt(e.Sent, 10, 64)
+		microseconds, err := strconv.ParseInt(cmp.Or(e.Sent, e.Received), 10, 64)
 		if err != nil {
-			if microseconds, err = strconv.ParseInt(e.Received, 10, 64); err != nil {
-				return nil, "", fmt.Errorf("journalctl printed an entry without a time: %.100q", line)
-			}
+			return nil, "", fmt.Errorf("journalctl printed an entry without a time: %.100q", line)
 		}
 		r.at = time.UnixMicro(microseconds)
 		records = append(records, r)
@@ -115,18 +114,14 @@ func (p *Player) logEnd(ctx context.Context) (string, error) {
 }
 
 // readLog returns the records in slurmctld's journal after a cursor, and the cursor of the last entry.
-func (p *Player) readLog(ctx context.Context, cursor string) ([]record, string, error) {
+func (p *Player) readLog(ctx context.Context, cursor string) (records []record, last string, err error) {
 	out, err := p.runOnController(ctx, "journalctl", "--quiet", "--no-pager", "--unit=slurmctld.service", "--output=json",
 		"--output-fields=MESSAGE,_SOURCE_REALTIME_TIMESTAMP", "--after-cursor="+cursor)
+	if err == nil {
+		records, last, err = parseLog(out)
+	}
 	if err != nil {
 		return nil, cursor, fmt.Errorf("slurm: read the log of slurmctld: %w", err)
 	}
-	records, last, err := parseLog(out)
-	if err != nil {
-		return nil, cursor, fmt.Errorf("slurm: read the log of slurmctld: %w", err)
-	}
-	if last == "" {
-		last = cursor
-	}
-	return records, last, nil
+	return records, cmp.Or(last, cursor), nil
 }

@@ -37,12 +37,6 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	}, begin, send)
 }
 
-// submission contains the sbatch commands of a script, and the answers to them.
-type submission struct {
-	commands []command
-	answers  []answer
-}
-
 // follow submits jobs and reads the log of slurmctld until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time.Time, cursor string) error {
 	t.ahead = p.ClockBefore(t.place.Scheduler).Offset
@@ -66,7 +60,7 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 					if submitting, quiet = false, time.Now(); err != nil {
 						return fmt.Errorf("slurm: submit jobs: %w", err)
 					}
-					t.addAnswers(submission{cs, answers})
+					t.addAnswers(cs, answers)
 					return nil
 				}
 			}, now
@@ -74,16 +68,23 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 		Read: func() func() (func() error, error) {
 			from, look := cursor, time.Since(quiet) > p.quiet
 			return func() (func() error, error) {
-				r, err := p.readNext(ctx, from, look)
+				var alive map[string]bool // the ids of jobs that have not ended before the log is read
+				var err error
+				if look {
+					if alive, err = p.listJobs(ctx); err != nil {
+						return nil, fmt.Errorf("slurm: %w", err)
+					}
+				}
+				records, next, err := p.readLog(ctx, from)
 				return func() error {
-					cursor = r.cursor
-					if t.addRecords(r.records) || look {
+					cursor = next
+					if t.addRecords(records) || look {
 						quiet = time.Now()
 					}
 					if !look || submitting {
 						return nil
 					}
-					return t.checkMissing(r.alive)
+					return t.checkMissing(alive)
 				}, err
 			}
 		},
@@ -106,22 +107,4 @@ func (p *Player) submit(ctx context.Context, script string, commands int) ([]ans
 		return nil, err
 	}
 	return parseAnswers(out, commands)
-}
-
-// reading is the result of one read of slurmctld's log.
-type reading struct {
-	records []record
-	cursor  string
-	alive   map[string]bool // the ids of jobs that had not ended before the log was read; nil unless the read looked for missing events
-}
-
-// readNext reads the log of slurmctld. If look is set, it first lists the jobs that have not ended.
-func (p *Player) readNext(ctx context.Context, cursor string, look bool) (r reading, err error) {
-	if look {
-		if r.alive, err = p.listJobs(ctx); err != nil {
-			return r, err
-		}
-	}
-	r.records, r.cursor, err = p.readLog(ctx, cursor)
-	return r, err
 }

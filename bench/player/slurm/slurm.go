@@ -49,27 +49,24 @@ func (p *Player) runOnController(ctx context.Context, argv ...string) ([]byte, e
 func (p *Player) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("SLURM has not removed the jobs within %v", cleanTimeout))
 	defer cancel()
-	for {
+	err := engine.Poll(ctx, engine.PollInterval, func() (bool, error) {
 		if _, err := p.runOnController(ctx, "scancel", "--quiet", "--name="+jobName); err != nil {
-			return fmt.Errorf("slurm: cancel the jobs: %w", err)
+			return false, err
 		}
 		left, err := p.listJobs(ctx)
-		switch {
-		case err != nil:
-			return err
-		case len(left) == 0:
-			return nil
-		case !engine.Sleep(ctx, engine.PollInterval):
-			return fmt.Errorf("slurm: %d jobs remain: %w", len(left), context.Cause(ctx))
-		}
+		return err == nil && len(left) == 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("slurm: cancel the jobs: %w", err)
 	}
+	return nil
 }
 
 // listJobs returns the ids of the player's jobs that have not ended, such as 3 or 4_1.
 func (p *Player) listJobs(ctx context.Context) (map[string]bool, error) {
 	out, err := p.runOnController(ctx, "squeue", "--noheader", "--array", "--name="+jobName, "--format=%i")
 	if err != nil {
-		return nil, fmt.Errorf("slurm: list the jobs: %w", err)
+		return nil, fmt.Errorf("list the jobs: %w", err)
 	}
 	jobs := map[string]bool{}
 	for id := range strings.FieldsSeq(string(out)) {

@@ -75,11 +75,7 @@ const slurmID = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SL
 
 // program returns the script of a job, in which each task stamps its first and last instruction.
 func program(j workload.Job) string {
-	run := "true"
-	if j.Runtime > 0 {
-		run = "sleep " + strconv.FormatFloat(j.Runtime, 'f', -1, 64)
-	}
-	script := player.StampScript(slurmID, "$SLURM_PROCID", run, player.AppendStamps)
+	script := player.StampScript(slurmID, "$SLURM_PROCID", player.SleepCommand(j.Runtime), player.AppendStamps)
 	if j.Tasks > 1 {
 		return fmt.Sprintf("srun --cpus-per-task=%d sh -c %s", j.CPUs, shellescape.Quote(script))
 	}

@@ -48,12 +48,12 @@ func (t *trial) openID(job string) string {
 }
 
 // addAnswers stores the ids of submitted jobs, and adds the events of their submission. For refused jobs, it adds their failure.
-func (t *trial) addAnswers(s submission) {
-	if n := len(s.answers); n > 1 { // the time of the last command is unknown
-		t.submissions.Add(n-1, s.answers[n-1].at.Sub(s.answers[0].at))
+func (t *trial) addAnswers(commands []command, answers []answer) {
+	if n := len(answers); n > 1 { // the time of the last command is unknown
+		t.submissions.Add(n-1, answers[n-1].at.Sub(answers[0].at))
 	}
-	for i, a := range s.answers {
-		c := s.commands[i]
+	for i, a := range answers {
+		c := commands[i]
 		for k, j := range c.jobs {
 			t.events = append(t.events, player.Event{Time: a.at, Kind: player.Submit, Job: j.ID, Clock: t.place.Commands})
 			if a.refusal != "" {
