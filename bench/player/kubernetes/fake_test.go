@@ -251,7 +251,7 @@ func (f *fakeCluster) kubectl(args []string, input []byte) ([]byte, error) {
 	case "create token":
 		return []byte("secret\n"), nil
 	case "get nodes":
-		return []byte(`{"items": [{"spec": {}, "status": {"allocatable": {"pods": "110"}}}, {"spec": {"unschedulable": true}, "status": {"allocatable": {"pods": "110"}}}]}`), nil
+		return []byte("110 110"), nil
 	case "create --validate=false":
 		var o map[string]any
 		if err := json.Unmarshal(input, &o); err != nil {

@@ -1,10 +1,8 @@
 package kubernetes
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench/player"
 	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // flag is a flag of a static pod that limits how fast jobs run, with its default.
@@ -33,44 +32,24 @@ var (
 // Limits implements [player.Player]. It reads the limits of the scheduler that places the workload's pods, if this scheduler is
 // kube-scheduler or one of nixbench.kubernetes.schedulers.
 func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
-	// The first limit is that of the player itself: a kubectl command sends one request after the other. The rate limit of
-	// client-go does not apply, because kubectl has a new client for each object.
-	limits := []player.Limit{{Name: "nixbench: kubectl create commands at the same time", Value: strconv.Itoa(maxCreates)}}
-	if p.objects.Scheduler == "" || p.objects.Scheduler == "default-scheduler" {
-		manifest, err := p.readManifest(ctx, "kube-scheduler")
-		if err != nil {
-			return nil, err
-		}
-		limits = append(limits, flagLimits("kube-scheduler", manifest, schedulerFlags, player.Bound)...)
-		if file := manifest["config"]; file != "" { // kube-scheduler then ignores the flags
-			limits = []player.Limit{limits[0], {Name: "kube-scheduler: config", Value: file}}
-			config, err := p.readFile(ctx, file)
-			if err != nil {
-				return nil, fmt.Errorf("kubernetes: read the configuration of kube-scheduler: %w", err)
-			}
-			limits = append(limits, configLimits("kube-scheduler", config)...)
-		} else {
-			limits = append(limits, newLimit("kube-scheduler: parallelism", "", parallelism, ""))
-		}
-	} else {
-		// modules/kubernetes/schedulers.nix writes the configuration to this ConfigMap.
-		config, err := p.readConfigMap(ctx, p.objects.Scheduler, "config.json")
-		if err != nil {
-			return nil, fmt.Errorf("kubernetes: read the configuration of the scheduler %s: %w", p.objects.Scheduler, err)
-		}
-		if config != nil {
-			limits = append(limits, configLimits(p.objects.Scheduler, config)...)
-		}
+	ctx, cancel := context.WithTimeout(ctx, 2*player.CommandTimeout)
+	defer cancel()
+	scheduler, err := p.schedulerLimits(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: read the limits of the scheduler: %w", err)
 	}
-	manifest, err := p.readManifest(ctx, "kube-controller-manager")
+	controllers, err := p.readManifest(ctx, "kube-controller-manager")
 	if err != nil {
 		return nil, err
 	}
-	limits = append(limits, flagLimits("kube-controller-manager", manifest, controllerFlags, player.Created)...)
-	if manifest, err = p.readManifest(ctx, "kube-apiserver"); err != nil {
+	server, err := p.readManifest(ctx, "kube-apiserver")
+	if err != nil {
 		return nil, err
 	}
-	limits = append(limits, flagLimits("kube-apiserver", manifest, serverFlags, "")...)
+	// The first limit is that of the player itself: a kubectl command sends one request after the other. The rate limit of
+	// client-go does not apply, because kubectl has a new client for each object.
+	limits := slices.Concat([]player.Limit{{Name: "nixbench: kubectl create commands at the same time", Value: strconv.Itoa(maxCreates)}}, scheduler,
+		flagLimits("kube-controller-manager", controllers, controllerFlags, player.Created), flagLimits("kube-apiserver", server, serverFlags, ""))
 	if p.objects.hollow {
 		config, err := p.readConfigMap(ctx, "kwok", "kwok.yaml")
 		if err != nil {
@@ -80,24 +59,33 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	}
 	pods, err := p.readMaxPods(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("kubernetes: list the nodes: %w", err)
 	}
 	return append(limits, pods), nil
 }
 
-// readConfigMap returns an entry of a ConfigMap in the namespace kube-system, or nil if it does not exist.
+// schedulerLimits returns the limits of the scheduler that places the workload's pods. modules/kubernetes/schedulers.nix writes the
+// configuration of a scheduler that is not kube-scheduler to a ConfigMap.
+func (p *Player) schedulerLimits(ctx context.Context) ([]player.Limit, error) {
+	if name := p.objects.Scheduler; name != "" && name != "default-scheduler" {
+		config, err := p.readConfigMap(ctx, name, "config.json")
+		if err != nil || len(config) == 0 {
+			return nil, err
+		}
+		return configLimits(name, config), nil
+	}
+	manifest, err := p.readManifest(ctx, "kube-scheduler")
+	if file := manifest["config"]; file != "" { // kube-scheduler then ignores the flags
+		config, err := p.readFile(ctx, file)
+		return append([]player.Limit{{Name: "kube-scheduler: config", Value: file}}, configLimits("kube-scheduler", config)...), err
+	}
+	return append(flagLimits("kube-scheduler", manifest, schedulerFlags, player.Bound), newLimit("kube-scheduler: parallelism", "", parallelism, "")), err
+}
+
+// readConfigMap returns an entry of a ConfigMap in the namespace kube-system. It is empty if it does not exist.
 func (p *Player) readConfigMap(ctx context.Context, name, entry string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
-	defer cancel()
-	out, err := p.runAdmin(ctx, nil, "get", "configmap", name, "--namespace=kube-system", "--ignore-not-found", "--output=json")
-	if err != nil || len(bytes.TrimSpace(out)) == 0 {
-		return nil, err
-	}
-	var object struct{ Data map[string]string }
-	if err := json.Unmarshal(out, &object); err != nil || object.Data[entry] == "" {
-		return nil, err
-	}
-	return []byte(object.Data[entry]), nil
+	return p.runAdmin(ctx, nil, "get", "configmap", name, "--namespace=kube-system", "--ignore-not-found",
+		"--output=jsonpath={.data."+strings.ReplaceAll(entry, ".", `\.`)+"}")
 }
 
 // configLimits returns the limits in the configuration of a scheduler.
@@ -176,34 +164,13 @@ func findSetting(config []byte, name string) string {
 // readMaxPods returns how many pods each node can run. The result does not contain the number of nodes, because nixbench compares
 // limits between configurations with different numbers of nodes.
 func (p *Player) readMaxPods(ctx context.Context) (player.Limit, error) {
-	ctx, cancel := context.WithTimeout(ctx, player.CommandTimeout)
-	defer cancel()
-	out, err := p.runAdmin(ctx, nil, "get", "nodes", "--output=json")
-	if err != nil {
-		return player.Limit{}, fmt.Errorf("kubernetes: list the nodes: %w", err)
+	selector := "!" + kubernetesengine.HollowLabel
+	if p.objects.hollow {
+		selector = kubernetesengine.HollowLabel
 	}
-	var list struct {
-		Items []struct {
-			Metadata struct{ Labels map[string]string }
-			Spec     struct{ Unschedulable bool }
-			Status   struct{ Allocatable struct{ Pods string } }
-		}
-	}
-	if err := json.Unmarshal(out, &list); err != nil {
-		return player.Limit{}, fmt.Errorf("kubernetes: list the nodes: %w", err)
-	}
-	var numbers []int
-	for _, n := range list.Items {
-		pods, err := strconv.Atoi(n.Status.Allocatable.Pods)
-		_, isHollow := n.Metadata.Labels[kubernetesengine.HollowLabel]
-		if err == nil && !n.Spec.Unschedulable && isHollow == p.objects.hollow {
-			numbers = append(numbers, pods)
-		}
-	}
-	slices.Sort(numbers)
-	var text []string
-	for _, n := range slices.Compact(numbers) {
-		text = append(text, strconv.Itoa(n))
-	}
-	return player.Limit{Name: "kubelet: maxPods", Value: cmp.Or(strings.Join(text, " and "), "0") + " per node"}, nil
+	out, err := p.runAdmin(ctx, nil, "get", "nodes", "--selector="+selector, "--field-selector=spec.unschedulable=false",
+		"--output=jsonpath={.items[*].status.allocatable.pods}")
+	numbers := strings.Fields(string(out))
+	slices.SortFunc(numbers, nixeval.CompareNatural)
+	return player.Limit{Name: "kubelet: maxPods", Value: cmp.Or(strings.Join(slices.Compact(numbers), " and "), "0") + " per node"}, err
 }
