@@ -203,7 +203,7 @@ func TestJobspec(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	limits, err := newFake(t).player().Limits(t.Context())
-	want := []player.Limit{{Name: "scheduler", Value: "sched-simple"}, {Name: "sched-simple: queue-depth", Value: "8 (default)"}, {Name: "job-manager.inactive-num-limit", Value: "1000"}}
+	want := []player.Limit{{Name: "scheduler", Value: "sched-simple"}, {Name: "sched-simple: queue-depth", Value: "8 (default)"}, {Name: "job-manager", Value: `{"inactive-num-limit":1000}`}}
 	if diff := cmp.Diff(want, limits); diff != "" || err != nil {
 		t.Errorf("%v, %s", err, diff)
 	}
@@ -211,12 +211,12 @@ func TestLimits(t *testing.T) {
 	limits, err = parseLimits(modules + `{"sched-fluxion-qmanager":{"queue-policy":"easy","queue-params":"queue-depth=8192, max-queue-depth=9000"}}` + "\n\n" + `{"name":"sched-simple"}` + "\n")
 	want = []player.Limit{
 		{Name: "scheduler", Value: "sched-fluxion-qmanager"},
-		{Name: "sched-fluxion-qmanager.queue-params", Value: "queue-depth=8192, max-queue-depth=9000"}, {Name: "sched-fluxion-qmanager.queue-policy", Value: "easy"},
+		{Name: "sched-fluxion-qmanager", Value: `{"queue-policy":"easy","queue-params":"queue-depth=8192, max-queue-depth=9000"}`},
 	}
 	if diff := cmp.Diff(want, limits); diff != "" || err != nil {
 		t.Errorf("%v, %s", err, diff)
 	}
-	for module, want := range map[string]string{`{"name":"s","args":["log-level=debug","queue-depth=unlimited"]}`: "unlimited", `{"name":"s","args":["mode=limited=3"]}`: "3", `{"name":"other"}`: "unknown", "": "unknown"} {
+	for module, want := range map[string]string{`{"name":"s","args":["log-level=debug","queue-depth=unlimited"]}`: "unlimited", `{"name":"other"}`: "unknown", "": "unknown"} {
 		if got := findQueueDepth("s", module); got != want {
 			t.Errorf("%s: %s, want %s", module, got, want)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -40,7 +39,7 @@ func parseLimits(out string) ([]player.Limit, error) {
 	if scheduler == "" {
 		return nil, fmt.Errorf("no module of the leader has the service sched: %.200q", modules)
 	}
-	var settings map[string]any
+	var settings map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(config), &settings); err != nil {
 		return nil, fmt.Errorf("flux config get printed %.100q", config)
 	}
@@ -49,7 +48,9 @@ func parseLimits(out string) ([]player.Limit, error) {
 		limits = append(limits, player.Limit{Name: scheduler + ": queue-depth", Value: findQueueDepth(scheduler, module)})
 	}
 	for _, name := range settingsTables {
-		limits = append(limits, flatten(name, settings[name])...)
+		if table := settings[name]; len(table) > 0 {
+			limits = append(limits, player.Limit{Name: name, Value: string(table)})
+		}
 	}
 	return limits, nil
 }
@@ -66,8 +67,7 @@ func findScheduler(modules string) string {
 	return ""
 }
 
-// findQueueDepth returns the argument queue-depth with which a scheduler in Python was loaded. For older versions of the
-// scheduler, it returns the argument mode.
+// findQueueDepth returns the argument queue-depth with which a scheduler in Python was loaded.
 func findQueueDepth(scheduler, module string) string {
 	var m struct {
 		Name string
@@ -77,34 +77,9 @@ func findQueueDepth(scheduler, module string) string {
 		return "unknown"
 	}
 	for _, a := range m.Args {
-		for _, prefix := range []string{"queue-depth=", "mode=limited=", "mode="} {
-			if value, ok := strings.CutPrefix(a, prefix); ok {
-				return value
-			}
+		if value, ok := strings.CutPrefix(a, "queue-depth="); ok {
+			return value
 		}
 	}
 	return "8 (default)" // the number of jobs that the schedulers in Python consider at once
-}
-
-// flatten returns a limit for each setting in a table of the configuration. The name of a limit is the setting's name after
-// the names of the tables that contain it.
-func flatten(name string, value any) []player.Limit {
-	switch v := value.(type) {
-	case nil:
-		return nil
-	case map[string]any:
-		var limits []player.Limit
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			limits = append(limits, flatten(name+"."+key, v[key])...)
-		}
-		return limits
-	case string:
-		if v == "" {
-			return nil
-		}
-		return []player.Limit{{Name: name, Value: v}}
-	default:
-		text, _ := json.Marshal(v) // cannot fail: it was JSON
-		return []player.Limit{{Name: name, Value: string(text)}}
-	}
 }
