@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"fmt"
+
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Kind describes an engine to the rest of nixbench. Name, Title, New and Usage are required.
+// Kind describes an engine to the rest of nixbench. Name, Title, New and UsageForm are required.
 type Kind struct {
 	Name  string // the value of deployment.engine.kind, such as "kubernetes"
 	Title string // the name of the software in messages, such as "Kubernetes"
@@ -16,12 +18,25 @@ type Kind struct {
 	// AccessFile is the name of a file in the state folder, to which a command such as nixbench kubeconfig writes the credentials
 	// of the cluster's administrator. nixbench removes the file with the other secrets of the cluster.
 	AccessFile string
-	// Usage returns a command with which the user can use the cluster of these members, and its purpose, or an empty string.
-	// nixbench shows it when the cluster has been created.
-	Usage func(members []Member) string
+	Head       string // the role of the node on which the user runs commands; empty if they run on this computer
+	// UsageForm is a command with which the user can use the cluster, and its purpose. %[1]s stands for the first node of the role Head.
+	UsageForm string
 	// DrainOptions are the kinds of work that a drain deletes only if the user allows it.
 	DrainOptions []DrainOption
 	Help         Help
+}
+
+// Usage returns a command with which the user can use the cluster of these members, and its purpose, or an empty string if the cluster
+// has no head. nixbench shows it when the cluster has been created.
+func (k Kind) Usage(members []Member) string {
+	head := Cluster{Members: members}.FirstOf(k.Head)
+	switch {
+	case k.Head == "":
+		return k.UsageForm
+	case head == "":
+		return ""
+	}
+	return fmt.Sprintf(k.UsageForm, head)
 }
 
 // Help contains the paragraphs about an engine in the help of nixbench's commands. Each one begins with the

@@ -117,9 +117,10 @@ const lookScript = `{
 } 2> /dev/null | head -c 60000`
 
 // FindFaults returns the systemd units that do not work, and the disks that are full, as the node reports them. A systemd unit is no
-// fault if the node does not have it, if no other systemd unit wants it, or if one of its start conditions does not hold.
+// fault if the node does not have it, if no other systemd unit wants it, or if one of its start conditions does not hold. A node that
+// is not in the hive has no faults.
 func (c Cluster) FindFaults(ctx context.Context, node string, units ...string) ([]Fault, error) {
-	if len(units) == 0 {
+	if len(units) == 0 || !c.Has(node) {
 		return nil, nil
 	}
 	out, err := c.Command(ctx, node, append([]string{"sh", "-c", lookScript, "sh"}, units...)...)

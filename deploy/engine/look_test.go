@@ -28,7 +28,7 @@ func newLookCluster(t *testing.T, units, log, disks string) Cluster {
 		}
 	}
 	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
-	return Cluster{Run: func(ctx context.Context, _ string, _ io.Reader, argv ...string) ([]byte, error) {
+	return Cluster{Members: []Member{{Node: "a"}}, Run: func(ctx context.Context, _ string, _ io.Reader, argv ...string) ([]byte, error) {
 		return exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
 	}}
 }

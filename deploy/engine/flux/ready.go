@@ -44,9 +44,6 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 
 // FindFaults implements [engine.Inspector].
 func (e *Engine) FindFaults(ctx context.Context, name string) ([]engine.Fault, error) {
-	if !e.Has(name) {
-		return nil, nil
-	}
 	return e.Cluster.FindFaults(ctx, name, unit)
 }
 

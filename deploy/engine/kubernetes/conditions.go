@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -16,6 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -60,14 +60,9 @@ func (e checker) checkAPI(ctx context.Context) error {
 		return api.ErrNoControlPlane
 	}
 	all = slices.DeleteFunc(all, func(node string) bool { return slices.Contains(e.away, node) })
-	missing := make([]string, len(all))
-	var asked sync.WaitGroup
-	for i, node := range all {
-		asked.Go(func() { missing[i] = e.explainAPIFailure(ctx, node) })
-	}
-	asked.Wait()
-	if missing = slices.DeleteFunc(missing, func(m string) bool { return m == "" }); len(missing) > 0 {
-		return errors.New(event.Abbreviate(missing, ", "))
+	err := fleet.ForAll(all, func(node string) error { return e.checkOwnAPI(ctx, node) })
+	if err != nil {
+		return errors.New(event.Abbreviate(strings.Split(err.Error(), "\n"), ", "))
 	}
 	return nil
 }

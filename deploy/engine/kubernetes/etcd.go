@@ -29,15 +29,14 @@ type etcd struct{ *kubeadm }
 // because the failure of another member can lose quorum while etcd still counts a member that is down. etcd refuses a removal
 // that would lose quorum. If etcd may accept the removal later, removeEtcdMember retries it for etcdRemovalTimeout.
 func (e etcd) removeEtcdMember(ctx context.Context, node string) error {
-	for end := time.Now().Add(etcdRemovalTimeout); ; {
+	end := time.Now().Add(etcdRemovalTimeout)
+	return engine.Poll(ctx, engine.PollInterval, func() (bool, error) {
 		mayAcceptLater, err := e.tryRemoveMember(ctx, node)
 		if err == nil || !mayAcceptLater || time.Now().After(end) {
-			return err
+			return err == nil, err
 		}
-		if !engine.Sleep(ctx, engine.PollInterval) {
-			return context.Cause(ctx)
-		}
-	}
+		return false, nil
+	})
 }
 
 // tryRemoveMember lists the members of etcd and removes the member of the node. It returns nil if etcd has no such member: an
@@ -63,7 +62,7 @@ func (e etcd) tryRemoveMember(ctx context.Context, node string) (mayAcceptLater 
 		if i < 0 {
 			return false, nil
 		}
-		_, err = e.run(ctx, other, "", "member", "remove", memberID(members[i]))
+		_, err = e.run(ctx, other, "", "member", "remove", members[i].Get("ID").String())
 		if err == nil {
 			return false, nil
 		}
@@ -99,16 +98,6 @@ func (e etcd) listFailedMembers(ctx context.Context, from, node string, members 
 		}
 	}
 	return down
-}
-
-// memberID returns the ID of an etcd member in hexadecimal, which etcdctl requires as an argument. Old
-// versions of etcdctl print the ID as a decimal number.
-func memberID(m gjson.Result) string {
-	id := m.Get("ID")
-	if id.Type == gjson.Number {
-		return fmt.Sprintf("%x", id.Uint())
-	}
-	return strings.TrimPrefix(id.String(), "0x")
 }
 
 // run runs etcdctl on a control plane. etcdctl connects to url, or to the local etcd member if url is

@@ -15,7 +15,7 @@ var Kind = engine.Kind{
 	New:          func(c engine.Cluster) engine.Engine { return New(c) },
 	APIPort:      defaultPort,
 	AccessFile:   "kubeconfig",
-	Usage:        func([]engine.Member) string { return "nixbench kubectl get nodes shows the nodes of the cluster" },
+	UsageForm:    "nixbench kubectl get nodes shows the nodes of the cluster",
 	DrainOptions: []engine.DrainOption{api.BarePods, api.LocalData},
 	Help: engine.Help{
 		Check: `Kubernetes: the API is healthy, exactly the hive's nodes are registered and

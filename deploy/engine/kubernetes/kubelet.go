@@ -19,9 +19,6 @@ const (
 // FindFaults implements [engine.Inspector]. A kubelet that was never started is no fault, because a node that has not joined yet
 // does not start its kubelet. A missing container runtime is no fault either, because a node has only one of the runtimes.
 func (e *kubeadm) FindFaults(ctx context.Context, node string) ([]engine.Fault, error) {
-	if !e.Has(node) {
-		return nil, nil
-	}
 	return e.Cluster.FindFaults(ctx, node, "containerd.service", "crio.service", kubeletUnit)
 }
 

@@ -48,8 +48,8 @@ func (e *Engine) checkWorking(ctx context.Context, node string) error {
 		return fmt.Errorf("its settings are still being applied%s", text)
 	}
 	if e.IsControlPlane(node) { // a control plane is Ready even if its own API server or etcd is down
-		if why := e.explainAPIFailure(ctx, node); why != "" {
-			return errors.New("its own API server is not ready: " + why)
+		if err := e.checkOwnAPI(ctx, node); err != nil {
+			return fmt.Errorf("its own API server is not ready: %w", err)
 		}
 	}
 	return e.checkKubeletReported(ctx, node)
@@ -63,17 +63,16 @@ func (e *Engine) isConfiguring(ctx context.Context, node string) bool {
 	return err == nil && (state == "running" || state == "auto-restart" || strings.HasPrefix(state, "start"))
 }
 
-// explainAPIFailure returns why the API server of a control plane does not answer, or an empty string if the
-// API server answers.
-func (e *kubeadm) explainAPIFailure(ctx context.Context, node string) string {
+// checkOwnAPI returns nil if the API server of a control plane answers. The error has one line.
+func (e *kubeadm) checkOwnAPI(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
 	defer cancel()
 	_, err := e.KubectlOn(ctx, node, "", "get", "--raw", "/readyz")
 	if err == nil {
-		return ""
+		return nil
 	}
 	if phase, text := e.readPhase(ctx, node); phase != "" && phase != "ready" {
-		return fmt.Sprintf("%s is at %s%s", node, phase, text)
+		return fmt.Errorf("%s is at %s%s", node, phase, text)
 	}
-	return fmt.Sprintf("%s: %v", node, engine.LastLine(errors.New(failure.TextOn(node, err))))
+	return fmt.Errorf("%s: %w", node, engine.LastLine(errors.New(failure.TextOn(node, err))))
 }

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -24,27 +23,25 @@ const maxKubeletSkew = 3
 func (e upgrader) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*engine.CommandTimeout)
 	defer cancel()
-	observed, err := e.Nodes(ctx)
+	nodesInCluster, err := e.Nodes(ctx)
 	if err != nil {
 		return nil, nil // No error if no API server answers: this may be the first deployment, or a deployment that repairs the cluster.
 	}
+	observed := map[string]string{}
+	for name, n := range nodesInCluster {
+		if running := parseRelease(n.Get("status.nodeInfo.kubeletVersion").String()); !running.isUnknown() {
+			observed[name] = running.String()
+		}
+	}
+	changes, desired, err := e.PlanVersions(nodes, observed)
+	if err != nil {
+		return nil, err
+	}
 	var members []member
-	changes := map[string]engine.Change{}
 	for _, m := range e.Cluster.Members {
-		var s settings
-		if err := m.ReadSettings(&s); err != nil {
-			return nil, err
-		}
-		desired, running := parseRelease(s.Version), parseRelease(observed[m.Node].Get("status.nodeInfo.kubeletVersion").String())
-		if s.Version != "" && desired.isUnknown() {
-			return nil, failure.On(m.Node, fmt.Errorf("deployment.engine.settings.version: %q is no version such as 1.34.4", s.Version))
-		}
-		next := member{Member: m, running: running, after: running}
-		if slices.Contains(nodes, m.Node) && !desired.isUnknown() && desired != running {
-			next.after, next.changes = desired, true
-			if !running.isUnknown() {
-				changes[m.Node] = engine.Change{From: running.String(), To: desired.String()}
-			}
+		next := member{m, parseRelease(observed[m.Node]), parseRelease(desired[m.Node])}
+		if desired[m.Node] != "" && next.after.isUnknown() {
+			return nil, failure.On(m.Node, fmt.Errorf("deployment.engine.settings.version: %q is no version such as 1.34.4", desired[m.Node]))
 		}
 		members = append(members, next)
 	}
@@ -56,8 +53,10 @@ type member struct {
 	engine.Member
 	running release // the version of the running kubelet; unknown if the node is not registered
 	after   release // the version after this run
-	changes bool    // whether this run changes the version, or the member joins
 }
+
+// changes reports whether this run changes the version, or the member joins.
+func (m member) changes() bool { return m.after != m.running }
 
 // checkSkew returns a VersionError if a version change is not supported.
 func checkSkew(members []member) error {
@@ -67,7 +66,7 @@ func checkSkew(members []member) error {
 	}
 	upgrade := false
 	for _, m := range members {
-		if m.Role != ControlPlane || !m.changes || m.running.isUnknown() {
+		if m.Role != ControlPlane || !m.changes() || m.running.isUnknown() {
 			continue
 		}
 		if m.after.compare(newest) < 0 {
@@ -83,10 +82,10 @@ func checkSkew(members []member) error {
 	oldest, newest = controlPlaneVersions(members, func(m member) release { return m.after })
 	for _, m := range members {
 		switch {
-		case m.changes && m.Role != ControlPlane && m.after.minor > oldest.minor:
+		case m.changes() && m.Role != ControlPlane && m.after.minor > oldest.minor:
 			return engine.NewVersionError("apply to the control plane first, or to all nodes at once",
 				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be newer", m.Node, m.after, oldest)
-		case m.changes && m.after.minor+maxKubeletSkew < newest.minor:
+		case m.changes() && m.after.minor+maxKubeletSkew < newest.minor:
 			return engine.NewVersionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.Node, newest.major, newest.minor-maxKubeletSkew),
 				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be more than three minor releases older", m.Node, m.after, newest)
 		case upgrade && !m.running.isUnknown() && m.running.minor+maxKubeletSkew < newest.minor:
@@ -99,17 +98,16 @@ func checkSkew(members []member) error {
 
 // controlPlaneVersions returns the oldest and the newest version of the registered control planes.
 func controlPlaneVersions(members []member, of func(member) release) (oldest, newest release) {
+	var all []release
 	for _, m := range members {
-		if v := of(m); m.Role == ControlPlane && !m.running.isUnknown() {
-			if oldest.isUnknown() || v.compare(oldest) < 0 {
-				oldest = v
-			}
-			if v.compare(newest) > 0 {
-				newest = v
-			}
+		if m.Role == ControlPlane && !m.running.isUnknown() {
+			all = append(all, of(m))
 		}
 	}
-	return oldest, newest
+	if len(all) == 0 {
+		return release{}, release{}
+	}
+	return slices.MinFunc(all, release.compare), slices.MaxFunc(all, release.compare)
 }
 
 // upgradeSteps describes the versions that an upgrade over several minor releases goes through. No minor release may be
@@ -122,16 +120,10 @@ func upgradeSteps(from, to release) string {
 	return text + fmt.Sprintf("; then to %s", to)
 }
 
-// release is a version of Kubernetes. The zero value is an unknown version.
-type release struct {
-	major, minor, patch int
-	pre                 string // the pre-release, such as rc.1, or final
-}
+// release is a version of Kubernetes, without the name of a pre-release. The zero value is an unknown version.
+type release struct{ major, minor, patch int }
 
-// final is the pre-release of a final version. It is greater than the name of any pre-release.
-const final = "~"
-
-var releaseForm = regexp.MustCompile(`^v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([^+]*))?(?:\+.*)?$`)
+var releaseForm = regexp.MustCompile(`^v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:[-+].*)?$`)
 
 // parseRelease parses a version such as v1.34.4 or 1.34.4. The release is unknown if the version is not valid.
 func parseRelease(s string) release {
@@ -140,16 +132,14 @@ func parseRelease(s string) release {
 		return release{}
 	}
 	number := func(text string) int { n, _ := strconv.Atoi(text); return n } // text contains only digits, so there is no error
-	return release{number(m[1]), number(m[2]), number(m[3]), cmp.Or(m[4], final)}
+	return release{number(m[1]), number(m[2]), number(m[3])}
 }
 
 func (r release) isUnknown() bool { return r == release{} }
 
-func (r release) String() string {
-	return strings.TrimSuffix(fmt.Sprintf("%d.%d.%d-%s", r.major, r.minor, r.patch, r.pre), "-"+final)
-}
+func (r release) String() string { return fmt.Sprintf("%d.%d.%d", r.major, r.minor, r.patch) }
 
 // compare returns -1 if r is older than other, 0 if they are equal, and 1 if r is newer.
 func (r release) compare(other release) int {
-	return cmp.Or(cmp.Compare(r.major, other.major), cmp.Compare(r.minor, other.minor), cmp.Compare(r.patch, other.patch), cmp.Compare(r.pre, other.pre))
+	return cmp.Or(cmp.Compare(r.major, other.major), cmp.Compare(r.minor, other.minor), cmp.Compare(r.patch, other.patch))
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/fleet"
 )
 
 // admitTimeout is the time limit for the answer of a controller that has just been deployed.
@@ -49,18 +49,14 @@ func (e *Engine) Admit(ctx context.Context, name string) error {
 		}
 	}
 	nodes = slices.DeleteFunc(nodes, func(n string) bool { return registered[n] != nil })
-	errs := make([]error, len(nodes))
-	var restarted sync.WaitGroup
-	for i, node := range nodes {
-		restarted.Go(func() {
-			_, errs[i] = e.Command(ctx, node, "sh", "-c", restartScript)
-		})
-	}
-	restarted.Wait()
+	err = fleet.ForAll(nodes, func(node string) error {
+		_, err := e.Command(ctx, node, "sh", "-c", restartScript)
+		return err
+	})
 	if name == e.Node() {
 		return nil // no error if nodes are missing: they may not have booted yet, and the check at the end of a run reports them
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // await repeats ask until the controller or slurmdbd answers, or until ask says that the cluster does not exist yet.

@@ -1,17 +1,16 @@
 package slurm
 
 import (
-	"fmt"
-
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 // Kind describes the SLURM engine to the rest of nixbench.
 var Kind = engine.Kind{
-	Name:  "slurm",
-	Title: "SLURM",
-	New:   func(c engine.Cluster) engine.Engine { return New(c) },
-	Usage: describeUsage,
+	Name:      "slurm",
+	Title:     "SLURM",
+	New:       func(c engine.Cluster) engine.Engine { return New(c) },
+	Head:      Controller,
+	UsageForm: "nixbench exec --on %[1]s -- sinfo shows the nodes of the cluster",
 	Help: engine.Help{
 		Check: `SLURM: slurmctld answers, and exactly the hive's compute nodes are registered
 and take or run jobs. slurmdbd answers if the hive has accounting. --deep runs
@@ -20,13 +19,4 @@ srun on all compute nodes, and a batch job that calls srun.`,
 for at most nixbench.slurm.drainTimeout seconds, and cancels none.`,
 		Remove: `SLURM: a removed compute node is deleted from the nodes of slurmctld.`,
 	},
-}
-
-// describeUsage returns commands that show the nodes of the cluster and run a job.
-func describeUsage(members []engine.Member) string {
-	controller := engine.Cluster{Members: members}.FirstOf(Controller)
-	if controller == "" {
-		return ""
-	}
-	return fmt.Sprintf("nixbench exec --on %[1]s -- sinfo shows the nodes of the cluster", controller)
 }
