@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"strings"
 )
@@ -36,21 +35,11 @@ func (p *Player) giveAccess(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("kubernetes: create the token of the client: %w", err)
 	}
-	server, err := p.RunLong(ctx, p.Place().Scheduler, nil, "kubectl", "config", "view", "--kubeconfig", adminFile, "--raw",
-		"--output=jsonpath={.clusters[0].cluster.server} {.clusters[0].cluster.certificate-authority-data}")
+	access, err := p.engine.ReadAdminAccess(ctx)
 	if err != nil {
 		return fmt.Errorf("kubernetes: read the address of the API: %w", err)
 	}
-	url, authority, ok := strings.Cut(strings.TrimSpace(string(server)), " ")
-	if !ok {
-		return fmt.Errorf("kubernetes: read the address of the API: %s on %s has no server or no certificate authority", adminFile, p.Place().Scheduler)
-	}
-	kubeconfig, err := json.Marshal(object{
-		"apiVersion": "v1", "kind": "Config", "current-context": "bench",
-		"clusters": []object{{"name": "bench", "cluster": object{"server": url, "certificate-authority-data": authority}}},
-		"users":    []object{{"name": "bench", "user": object{"token": strings.TrimSpace(string(token))}}},
-		"contexts": []object{{"name": "bench", "context": object{"cluster": "bench", "user": "bench"}}},
-	})
+	kubeconfig, err := access.WithToken(strings.TrimSpace(string(token))).Kubeconfig()
 	if err != nil {
 		return err
 	}

@@ -62,14 +62,14 @@ func TestClient(t *testing.T) {
 
 // A service account that cannot be created, a kubeconfig without an address, and a full disk end Play.
 func TestClientErrors(t *testing.T) {
-	for want, program := range map[string]string{"create the service account of the client": "kubectl 5", "create the token of the client": "kubectl 6", "has no server": "kubectl 7", "write the kubeconfig": "sh 1"} {
+	for want, program := range map[string]string{"create the service account of the client": "kubectl 5", "create the token of the client": "kubectl 6", "read the address of the API": "kubectl 7", "write the kubeconfig": "sh 1"} {
 		f := newFakeWithClient(t)
 		name, number, _ := strings.Cut(program, " ")
 		f.answer[name] = func(n int) (string, error) {
 			switch {
 			case n != int(number[0]-'0'):
 				return "", nil
-			case want == "has no server":
+			case want == "read the address of the API":
 				return "\n", nil
 			}
 			return "", errLost

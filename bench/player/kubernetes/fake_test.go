@@ -129,9 +129,9 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 		f.access = script
 		return nil, nil
 	case argv[0] == "kubectl" && argv[1] == "config" && node == "cp-1":
-		return []byte("https://192.168.222.2:6443 Q0E="), nil
+		return []byte(`{"clusters":[{"cluster":{"server":"https://192.168.222.2:6443","certificate-authority-data":"Q0E="}}],"users":[{"user":{"token":"admin"}}]}`), nil
 	case argv[0] == "kubectl" && argv[2] == accessFile && node == f.client:
-		if !strings.Contains(f.access, `"token":"secret"`) {
+		if !strings.Contains(f.access, `"token": "secret"`) {
 			return nil, errors.New("error: You must be logged in to the server (Unauthorized)")
 		}
 		argv = append(argv[:3:3], append([]string{"--server=https://127.0.0.1:7443", ""}, argv[3:]...)...)

@@ -1,8 +1,6 @@
 package kubernetes
 
 import (
-	"encoding/json"
-
 	"github.com/nixbench/nixbench/deploy/engine"
 	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
@@ -17,7 +15,7 @@ func hasHollow(members []engine.Member) bool {
 		var settings struct {
 			Hollow int `json:"hollow"`
 		}
-		if json.Unmarshal(m.Settings, &settings) == nil && settings.Hollow > 0 {
+		if m.ReadSettings(&settings) == nil && settings.Hollow > 0 {
 			return true
 		}
 	}

@@ -13,8 +13,8 @@ package kubernetes
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nixbench/nixbench/bench/player"
@@ -45,6 +45,7 @@ type Options struct {
 // Player implements [player.Player].
 type Player struct {
 	player.Remote
+	engine  *kubernetesengine.Engine
 	objects objects
 	watch   player.Tail[change] // the kubectl command that watches the pods on the node that submits jobs
 }
@@ -57,6 +58,7 @@ func New(c engine.Cluster, client string, o Options) player.Player {
 	}
 	p := &Player{
 		Remote:  player.Remote{Cluster: c, Engine: "kubernetes", Role: kubernetesengine.ControlPlane, Client: client, Programs: programs},
+		engine:  kubernetesengine.New(c),
 		objects: objects{o, hasHollow(c.Members)},
 		watch:   player.Tail[change]{Unit: watchUnit, What: "kubernetes: read the watch", Parse: parseChange, Poll: time.Second, Quiet: 30 * time.Second},
 	}
@@ -64,22 +66,10 @@ func New(c engine.Cluster, client string, o Options) player.Player {
 	return p
 }
 
-// adminFile is the kubeconfig of the administrator on a control plane.
-const adminFile = "/etc/kubernetes/admin.conf"
-
 // admin returns the command line of kubectl, with the arguments args, for the API server of the control plane on which it runs.
 func (p *Player) admin(args ...string) []string {
-	settings := struct {
-		Port int `json:"port"`
-	}{6443}
-	for _, m := range p.Cluster.Members {
-		if m.Role == kubernetesengine.ControlPlane && len(m.Settings) > 0 {
-			_ = json.Unmarshal(m.Settings, &settings) // cannot fail: Nix has written them
-			break
-		}
-	}
-	return append([]string{"kubectl", "--kubeconfig", adminFile, fmt.Sprintf("--server=https://127.0.0.1:%d", settings.Port),
-		"--tls-server-name=kubernetes"}, args...)
+	server, _ := p.engine.Arguments() // cannot fail: Nix has written the settings
+	return slices.Concat([]string{"kubectl", "--kubeconfig", kubernetesengine.AdminConf}, server, args)
 }
 
 // runAdmin runs kubectl on the first control plane.

@@ -35,7 +35,7 @@ func (p *Player) Requests(ctx context.Context) ([]player.Request, error) {
 		}
 		all = append(all, requests...)
 		// Ignore an error: kube-scheduler may have another port, or the cluster another scheduler. It has signed its certificate itself.
-		out, err = p.RunLong(ctx, node, nil, "kubectl", "--kubeconfig", adminFile, "--server=https://127.0.0.1:10259", "--insecure-skip-tls-verify", "get", "--raw", "/metrics")
+		out, err = p.RunLong(ctx, node, nil, "kubectl", "--kubeconfig", kubernetesengine.AdminConf, "--server=https://127.0.0.1:10259", "--insecure-skip-tls-verify", "get", "--raw", "/metrics")
 		if err == nil {
 			all = append(all, parseMetrics(string(out), sent)...)
 		}

@@ -39,7 +39,7 @@ func (s *slow) run(ctx context.Context, _ string, stdin io.Reader, argv ...strin
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	words := slices.DeleteFunc(slices.Clone(argv), func(a string) bool { return strings.HasPrefix(a, "--") || a == adminConf })
+	words := slices.DeleteFunc(slices.Clone(argv), func(a string) bool { return strings.HasPrefix(a, "--") || a == AdminConf })
 	line := strings.Join(words, " ")
 	switch {
 	case line == "kubectl apply -f -":

@@ -647,7 +647,7 @@ func TestDrainRetriesUnavailableAPI(t *testing.T) {
 		times := map[string]bool{}
 		e.Run = func(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
 			// The API is unavailable for ten seconds from the first call of each command.
-			words := slices.DeleteFunc(slices.Clone(argv), func(a string) bool { return strings.HasPrefix(a, "--") || a == adminConf })
+			words := slices.DeleteFunc(slices.Clone(argv), func(a string) bool { return strings.HasPrefix(a, "--") || a == AdminConf })
 			if word := words[1]; !times[word] {
 				times[word], until = true, time.Now().Add(10*time.Second)
 			}

@@ -36,7 +36,7 @@ func (e *Engine) ReadAdminAccess(ctx context.Context) (*Access, error) {
 	var errs []error
 	for _, node := range e.NodesOf(ControlPlane) {
 		// kubectl converts admin.conf, which is YAML, to JSON.
-		out, err := e.Command(ctx, node, "kubectl", "config", "view", "--kubeconfig", adminConf, "--raw", "--flatten", "-o", "json")
+		out, err := e.Command(ctx, node, "kubectl", "config", "view", "--kubeconfig", AdminConf, "--raw", "--flatten", "-o", "json")
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -44,12 +44,17 @@ func (e *Engine) ReadAdminAccess(ctx context.Context) (*Access, error) {
 		if a := newAccess(e.Name, out); a != nil {
 			return a, nil
 		}
-		errs = append(errs, failure.On(node, fmt.Errorf("%s has no cluster, or no user", adminConf)))
+		errs = append(errs, failure.On(node, fmt.Errorf("%s has no cluster, or no user", AdminConf)))
 	}
 	if len(errs) == 0 {
 		errs = append(errs, errors.New("the hive has no control plane"))
 	}
 	return nil, NewAccessError(errors.Join(errs...))
+}
+
+// WithToken returns the access of a user with a token to the same API.
+func (a *Access) WithToken(token string) *Access {
+	return &Access{Cluster: a.Cluster, Authority: a.Authority, Server: a.Server, ServerName: a.ServerName, credentials: credentials{Token: token}}
 }
 
 // NewAccessError returns the error for a cluster in which no control plane has the administrator's credentials. err contains the

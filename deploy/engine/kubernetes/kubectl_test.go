@@ -50,7 +50,7 @@ func TestSickControlPlane(t *testing.T) {
 
 // If the time is over before all control planes were asked, it is unknown whether the cluster exists.
 func TestTooLateForAllControlPlanes(t *testing.T) {
-	c := &cluster{t: t, nodes: map[string]object{"cp-2": controlPlane(true)}, sick: map[string]string{"cp-1": "error loading config file " + adminConf + ": no such file or directory"}}
+	c := &cluster{t: t, nodes: map[string]object{"cp-2": controlPlane(true)}, sick: map[string]string{"cp-1": "error loading config file " + AdminConf + ": no such file or directory"}}
 	e := c.engine("cp-1", "cp-2")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()

@@ -22,7 +22,8 @@ const (
 	Worker       = "worker"
 )
 
-const adminConf = "/etc/kubernetes/admin.conf"
+// AdminConf is the kubeconfig of the administrator on a control plane.
+const AdminConf = "/etc/kubernetes/admin.conf"
 
 // Engine implements [engine.Engine] for a Kubernetes cluster.
 type Engine struct {
@@ -51,7 +52,7 @@ type kubeadm struct{ *api.Client }
 
 // New returns the engine of a cluster. It runs no command.
 func New(c engine.Cluster) *Engine {
-	k := &kubeadm{&api.Client{Cluster: c, Role: ControlPlane, Kubeconfig: adminConf}}
+	k := &kubeadm{&api.Client{Cluster: c, Role: ControlPlane, Kubeconfig: AdminConf}}
 	k.Arguments = func() ([]string, error) {
 		s, err := k.settings()
 		return []string{fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, err

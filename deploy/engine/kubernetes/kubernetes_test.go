@@ -90,7 +90,7 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 	if why := c.down[on]; why != "" {
 		return nil, errors.New(why)
 	}
-	words := slices.DeleteFunc(slices.Clone(argv), func(a string) bool { return strings.HasPrefix(a, "--") || a == adminConf })
+	words := slices.DeleteFunc(slices.Clone(argv), func(a string) bool { return strings.HasPrefix(a, "--") || a == AdminConf })
 	c.ran = append(c.ran, on+": "+strings.Join(words, " "))
 	line := strings.Join(words, " ")
 	phase := "join"
