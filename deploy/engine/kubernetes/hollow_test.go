@@ -34,7 +34,7 @@ func TestHollowNodes(t *testing.T) {
 		"of another": {2, func(c *cluster, _ *Engine) {
 			c.nodes["w-2-h1"] = node(true)
 			c.nodes["w-2-h1"]["labels"] = object{HollowLabel: "w-2"}
-		}, "w-2: 1 hollow nodes are registered, and the hive has none"},
+		}, "w-2: 1 hollow nodes of 0 are registered, 1 are Ready"},
 	} {
 		c, e := newHollowNodes(t, test.registered)
 		test.change(c, e)

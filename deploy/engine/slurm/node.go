@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"cmp"
 	"context"
 	"regexp"
 	"slices"
@@ -156,17 +155,14 @@ func (n node) isSetDown() bool {
 	return n.has("DOWN") && !isJoined && n["Reason"] != "" && !strings.HasPrefix(n["Reason"], "nixbench: ") && !strings.HasPrefix(n["ReasonSetBy"], "[slurm@")
 }
 
-// isOutOfService reports whether an administrator, or SLURM after a failure of the node, has taken the node out of service. A
-// machine with hollow nodes is out of service if some of them are.
-func (n node) isOutOfService() bool {
-	return n.IsDrained() && !n.IsDrainedByUs() || n.isSetDown() || n["Drained"] != ""
-}
+// isOutOfService reports whether an administrator, or SLURM after a failure of the node, has taken the node out of service.
+func (n node) isOutOfService() bool { return n.IsDrained() && !n.IsDrainedByUs() || n.isSetDown() }
 
 // Status implements [batch.Node].
 func (n node) Status() (engine.Status, bool) {
 	status := engine.Status{Ready: n.isReady(), Drained: n.IsDrainedByUs(), Cordoned: n.IsDrained() || n.isOutOfService(), Version: n["Version"]}
 	if n.isOutOfService() {
-		status.Reason = cmp.Or(n["Drained"], n.describe())
+		status.Reason = n.describe()
 	}
 	return status, n != nil && !n.isRemoved()
 }
@@ -175,9 +171,6 @@ func (n node) Status() (engine.Status, bool) {
 func (n node) Problem() string {
 	if !n.isReady() || n.IsDrained() {
 		return " is " + n.describe()
-	}
-	if n["Drained"] != "" {
-		return ": " + n["Drained"]
 	}
 	return ""
 }
