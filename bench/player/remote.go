@@ -21,7 +21,7 @@ type Remote struct {
 	Engine   string   // name of the engine, for errors
 	Role     string   // role of the scheduler's node
 	Client   string   // the node on which the player submits and observes jobs; empty: the node of the scheduler
-	Programs []string // names of the scheduler's processes, in the form that [ReadUsage] takes
+	Programs []string // names of the scheduler's processes, or patterns of the shell that match them
 	Image    string   // digest of the image of the jobs of the last Play
 
 	before   map[string]Clock // readings of all clocks before the last Play, by node
@@ -52,15 +52,6 @@ func (r *Remote) RunLong(ctx context.Context, node string, stdin io.Reader, argv
 		return nil, fmt.Errorf("%s: the hive has no node with the role %s", r.Engine, r.Role)
 	}
 	return r.Cluster.Run(ctx, node, stdin, argv...)
-}
-
-// Usage implements [Player]. The usage of a part of the scheduler is the sum over all nodes.
-func (r *Remote) Usage(ctx context.Context) (map[string]Usage, error) {
-	usage, err := ReadUsage(ctx, r.Cluster.Run, "", r.nodes(), r.Programs)
-	if err != nil {
-		return nil, fmt.Errorf("%s: read the usage: %w", r.Engine, err)
-	}
-	return usage, nil
 }
 
 // Requests implements [Player], for schedulers that count none.

@@ -10,16 +10,18 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-func runHere(ctx context.Context, _ string, stdin io.Reader, argv ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Stdin = stdin
-	return cmd.Output()
+// readUsage returns the usage of programs on two nodes.
+func readUsage(t *testing.T, run func(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error), programs ...string) (map[string]Usage, error) {
+	r := Remote{Programs: programs, Cluster: engine.Cluster{Run: run, Members: []engine.Member{{Node: "a"}, {Node: "b"}}}}
+	return r.Usage(t.Context())
 }
 
 // The usage is that of the cgroups of the programs, with what they start: once for each cgroup, and on two nodes.
-func TestReadUsage(t *testing.T) {
+func TestUsage(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
@@ -51,15 +53,18 @@ func TestReadUsage(t *testing.T) {
 	process(41, "flux-shell", "1:name=systemd:/system.slice/flux.service\n")
 	write("sys/fs/cgroup/systemd/system.slice/flux.service/cgroup.procs", "40\n41\n99\n")
 	process(50, "bash", "0::/user.slice\n")
-	programs := []string{"kube-controller-manager", "containerd", "slurmstepd", "flux-broker-*", "no-such-program"}
-	got, err := ReadUsage(t.Context(), runHere, root, []string{"a", "b"}, programs)
+	got, err := readUsage(t, func(ctx context.Context, _ string, stdin io.Reader, argv ...string) ([]byte, error) {
+		cmd := exec.CommandContext(ctx, argv[0], append(argv[1:3:3], append([]string{root}, argv[4:]...)...)...)
+		cmd.Stdin = stdin
+		return cmd.Output()
+	}, "kube-controller-manager", "containerd", "slurmstepd", "flux-broker-*", "no-such-program")
 	want := map[string]Usage{"kube-controller-manager": {3, 2 << 20}, "containerd": {1, 8192}, "slurmstepd": {14, 0}, "flux-broker": {16, 8 << 20}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v%s", err, diff)
 	}
 	for _, line := range []string{"etcd", "etcd|x|1", "etcd|1|-1"} {
 		run := func(context.Context, string, io.Reader, ...string) ([]byte, error) { return []byte(line), nil }
-		if _, err := ReadUsage(t.Context(), run, "/", []string{"a"}, []string{"etcd"}); err == nil {
+		if _, err := readUsage(t, run, "etcd"); err == nil {
 			t.Errorf("%q is accepted", line)
 		}
 	}
