@@ -45,7 +45,6 @@ func (q *Queue) Due(now time.Time) []workload.Job {
 	return q.jobs[:n:n]
 }
 
-// Remove removes the first n jobs.
 func (q *Queue) Remove(n int) { q.jobs, q.times = q.jobs[n:], q.times[n:] }
 
 // Next returns the time at which the next job is due, but at most latest.
@@ -56,10 +55,8 @@ func (q *Queue) Next(latest time.Time) time.Time {
 	return latest
 }
 
-// IsHolding reports whether jobs wait for the end of other jobs.
 func (q *Queue) IsHolding() bool { return len(q.held) > 0 }
 
-// End says that a job of the workload has ended.
 func (q *Queue) End(job string, at time.Time) {
 	for _, h := range q.held[job] {
 		if due := at.Add(duration(h.Think)); due.After(h.at) {
@@ -73,5 +70,4 @@ func (q *Queue) End(job string, at time.Time) {
 	delete(q.held, job)
 }
 
-// duration converts seconds.
 func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }

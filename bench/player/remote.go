@@ -57,7 +57,6 @@ func (r *Remote) RunLong(ctx context.Context, node string, stdin io.Reader, argv
 // Requests implements [Player], for schedulers that count none.
 func (r *Remote) Requests(context.Context) ([]Request, error) { return nil, nil }
 
-// Observed implements [Player].
 func (r *Remote) Observed() Observations {
 	o := r.observed
 	o.Place, o.Image = new(r.Place()), r.Image
@@ -69,7 +68,6 @@ func (r *Remote) dateOn(node string) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) { return r.RunOn(ctx, node, nil, "date", "+%s%N") }
 }
 
-// ClockBefore returns the reading of a node's clock before the workload.
 func (r *Remote) ClockBefore(node string) Clock { return r.before[node] }
 
 // Doubt adds doubts about the last Play. node is the node that is the cause of these doubts.

@@ -44,7 +44,6 @@ func SleepCommand(seconds float64) string {
 	return "sleep " + strconv.FormatFloat(seconds, 'f', -1, 64)
 }
 
-// stamp is a line that [StampScript] has printed.
 type stamp struct {
 	kind, job string // kind is Start or Last
 	task      int    // the number that the scheduler has given to the task, from 0
@@ -196,12 +195,10 @@ func eachNode[T any](nodes []string, f func(node string) (T, error)) (map[string
 	return out, err
 }
 
-// onNodes runs a command on all members of the cluster. It returns the outputs by node.
 func (r *Remote) onNodes(ctx context.Context, argv ...string) (map[string][]byte, error) {
 	return eachNode(r.nodes(), func(node string) ([]byte, error) { return r.RunOn(ctx, node, nil, argv...) })
 }
 
-// readClocks reads the clocks of all members and of the client before a workload.
 func (r *Remote) readClocks(ctx context.Context) (err error) {
 	nodes := r.nodes()
 	if r.Client != "" {

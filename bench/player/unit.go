@@ -38,7 +38,6 @@ fi
 rm -rf ` + u.Folder + "\n"
 }
 
-// RunScript runs a script of sh on the node.
 func (u Unit) RunScript(ctx context.Context, script string) ([]byte, error) {
 	return u.Run(ctx, strings.NewReader(script), "sh", "-s")
 }

@@ -24,7 +24,6 @@ const jobName = "nixbench-bench"
 
 const cleanTimeout = 5 * time.Minute
 
-// Player implements [player.Player].
 type Player struct {
 	player.Remote
 	program player.Tail[line] // program.py, which submits jobs on the leader and writes their events to a file

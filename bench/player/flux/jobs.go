@@ -20,7 +20,6 @@ type request struct {
 
 type object map[string]any
 
-// encodeJobs returns the file with the jobs.
 func encodeJobs(jobs []workload.Job) []byte {
 	var b bytes.Buffer
 	for _, j := range jobs {

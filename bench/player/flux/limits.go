@@ -31,7 +31,6 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	return limits, nil
 }
 
-// parseLimits returns the limits in the output of limitsScript.
 func parseLimits(out string) ([]player.Limit, error) {
 	modules, rest, _ := strings.Cut(out, "\n\n")
 	config, module, _ := strings.Cut(rest, "\n\n")

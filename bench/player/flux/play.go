@@ -30,7 +30,6 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	}, begin, send)
 }
 
-// follow reads the lines that program.py writes until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial) error {
 	return player.Loop{
 		Poll: p.program.Poll, Done: func() bool { return len(t.ended) == len(t.jobs) },

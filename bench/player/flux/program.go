@@ -66,7 +66,6 @@ func (p *Player) begin(ctx context.Context, onNode time.Time) error {
 	return nil
 }
 
-// line is a line of the output of program.py.
 type line struct {
 	Ready   bool
 	Job     string

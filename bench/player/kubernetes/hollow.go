@@ -9,7 +9,6 @@ import (
 // modules/kubernetes/hollow.nix reads it.
 const runtimeAnnotation = "nixbench.bench/runtime"
 
-// hasHollow reports whether a machine of the hive simulates hollow nodes.
 func hasHollow(members []engine.Member) bool {
 	for _, m := range members {
 		var settings struct {

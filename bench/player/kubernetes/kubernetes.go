@@ -42,7 +42,6 @@ type Options struct {
 	Arrays    bool     `json:"-"` // equal jobs with one task that are due together are one Indexed Job
 }
 
-// Player implements [player.Player].
 type Player struct {
 	player.Remote
 	engine  *kubernetesengine.Engine
@@ -72,7 +71,6 @@ func (p *Player) admin(args ...string) []string {
 	return slices.Concat([]string{"kubectl", "--kubeconfig", kubernetesengine.AdminConf}, server, args)
 }
 
-// runAdmin runs kubectl on the first control plane.
 func (p *Player) runAdmin(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	return p.RunLong(ctx, p.Place().Scheduler, bytes.NewReader(stdin), p.admin(args...)...)
 }
@@ -85,7 +83,6 @@ func (p *Player) kubectl(args ...string) []string {
 	return append([]string{"kubectl", "--kubeconfig", accessFile}, args...)
 }
 
-// runKubectl runs kubectl on the node that submits jobs.
 func (p *Player) runKubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	return p.RunLong(ctx, p.Place().Commands, bytes.NewReader(stdin), p.kubectl(args...)...)
 }

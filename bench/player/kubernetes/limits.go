@@ -88,7 +88,6 @@ func (p *Player) readConfigMap(ctx context.Context, name, entry string) ([]byte,
 		"--output=jsonpath={.data."+strings.ReplaceAll(entry, ".", `\.`)+"}")
 }
 
-// configLimits returns the limits in the configuration of a scheduler.
 func configLimits(program string, config []byte) []player.Limit {
 	return []player.Limit{
 		newLimit(program+": clientConnection.qps", findSetting(config, "qps"), "50", player.Bound),
@@ -97,7 +96,6 @@ func configLimits(program string, config []byte) []player.Limit {
 	}
 }
 
-// readManifest returns the flags of a static pod.
 func (p *Player) readManifest(ctx context.Context, name string) (map[string]string, error) {
 	out, err := p.readFile(ctx, "/etc/kubernetes/manifests/"+name+".yaml")
 	if err != nil {
@@ -112,7 +110,6 @@ func (p *Player) readManifest(ctx context.Context, name string) (map[string]stri
 	return flags, nil
 }
 
-// readFile returns the content of a file on the first control plane.
 func (p *Player) readFile(ctx context.Context, file string) ([]byte, error) {
 	return p.RunOn(ctx, p.Place().Scheduler, nil, "cat", file)
 }
@@ -151,7 +148,6 @@ const parallelism = "16"
 // settingLine matches a setting with a number in a configuration of kube-scheduler or kwok, in YAML or JSON.
 var settingLine = regexp.MustCompile(`(?:^|[\s{,"])(qps|burst|parallelism|podPlayStageParallelism)"?:\s*(-?[0-9.]+)`)
 
-// findSetting returns the number of a setting in a configuration, or an empty string.
 func findSetting(config []byte, name string) string {
 	for _, m := range settingLine.FindAllSubmatch(config, -1) {
 		if string(m[1]) == name {

@@ -24,7 +24,6 @@ type objects struct {
 	hollow bool // pods run on hollow nodes only
 }
 
-// object is a JSON object.
 type object map[string]any
 
 // firstPod returns a pod by which the player sees that its watch has begun. The pod is never placed, because no scheduler has the
@@ -58,7 +57,6 @@ func (o objects) arrays(jobs []workload.Job) (out [][]workload.Job) {
 	return out
 }
 
-// jobList returns the objects of jobs.
 func (o objects) jobList(jobs []workload.Job) ([]byte, error) {
 	var items []object
 	for _, array := range o.arrays(jobs) {
@@ -78,7 +76,6 @@ func (o objects) stamped() bool {
 // isGang reports whether the player creates a PodGroup for the tasks of a job.
 func (o objects) isGang(j workload.Job) bool { return o.Gangs != "" && j.Gang && j.Tasks > 1 }
 
-// podGroup returns the PodGroup of a gang, or nil.
 func (o objects) podGroup(j workload.Job) object {
 	if !o.isGang(j) {
 		return nil

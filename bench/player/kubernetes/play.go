@@ -88,7 +88,6 @@ func (p *Player) setUp(ctx context.Context) error {
 	return p.startWatch(ctx)
 }
 
-// creation is the result of a kubectl create command.
 type creation struct {
 	jobs   []workload.Job
 	arrays [][]workload.Job // the jobs, divided into Kubernetes Jobs
@@ -97,7 +96,6 @@ type creation struct {
 	at     time.Time // when the command ended
 }
 
-// follow submits jobs and reads the lines of the watch until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial) error {
 	poll := p.watch.Poll
 	if p.watch.Wait = t.queue.IsHolding(); p.watch.Wait { // a job that waits for others is submitted when the watch has received their end
@@ -133,7 +131,6 @@ echo "` + exitStatus + `$?"`
 // exitStatus is the beginning of the last line that createProgram prints.
 const exitStatus = "exit status "
 
-// create creates the Kubernetes objects of jobs. It returns the output of createProgram.
 func (p *Player) create(ctx context.Context, jobs []workload.Job) ([]byte, error) {
 	list, err := p.objects.jobList(jobs)
 	if err != nil {

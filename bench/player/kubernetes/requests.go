@@ -55,7 +55,6 @@ func nameResource(labels map[string]string) string {
 	return name
 }
 
-// label matches a label of a metric.
 var label = regexp.MustCompile(`([a-z_]+)="((?:[^"\\]|\\.)*)"`)
 
 // parseMetrics returns the requests in metrics in the text format of Prometheus. name is the name of the metric, one of the

@@ -28,7 +28,6 @@ type trial struct {
 	delay       time.Duration   // the longest time from the creation of a pod until the watch received it, without the fraction of a second
 }
 
-// job is the state of a job of the workload.
 type job struct {
 	workload.Job
 	started time.Time               // when the kubectl command that creates the job started, or zero
@@ -37,7 +36,6 @@ type job struct {
 	last    map[string]time.Time    // for each kind of event, the time at which the last task had it
 }
 
-// newTrial returns the state at the start of a workload, before any job is submitted.
 func newTrial(jobs []workload.Job, start time.Time) *trial {
 	t := &trial{jobs: map[string]*job{}, ended: map[string]bool{}, arrays: map[string][]workload.Job{}, limit: maxObjects}
 	t.queue = player.NewQueue(jobs, start, func(workload.Job) bool { return true })
@@ -57,7 +55,6 @@ func (t *trial) take(now time.Time) []workload.Job {
 	return jobs
 }
 
-// addSubmission records that a kubectl create command for these jobs starts.
 func (t *trial) addSubmission(jobs []workload.Job) {
 	now := time.Now()
 	for _, j := range jobs {
@@ -253,7 +250,6 @@ func (t *trial) report(j *job, c change, kind string) {
 	}
 }
 
-// end marks a job as ended. Other jobs may have waited for it.
 func (t *trial) end(j *job) {
 	t.ended[j.ID] = true
 	t.queue.End(j.ID, time.Now())

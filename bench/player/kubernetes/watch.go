@@ -73,7 +73,6 @@ type change struct {
 	created time.Time // when the pod was created, in whole seconds of the API server's clock
 }
 
-// parseChange parses a line of the watch.
 func parseChange(line []byte) (change, error) {
 	f := strings.Split(string(line), "|")
 	if len(f) != 10 {

@@ -11,32 +11,25 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// Options are the properties of the scheduler.
 type Options struct {
 	Launch time.Duration // from the placement of a job to its first instruction
 }
 
-// New returns a player whose scheduler has these properties.
 func New(o Options) player.Player { return null{o} }
 
 type null struct{ o Options }
 
-// Limits implements [player.Player].
 func (n null) Limits(context.Context) ([]player.Limit, error) { return nil, nil }
 
 // Clean implements [player.Player]. It has nothing to remove, because jobs exist only while Play runs.
 func (n null) Clean(context.Context) error { return nil }
 
-// Usage implements [player.Player].
 func (n null) Usage(context.Context) (map[string]player.Usage, error) { return nil, nil }
 
-// Requests implements [player.Player].
 func (n null) Requests(context.Context) ([]player.Request, error) { return nil, nil }
 
-// Observed implements [player.Player].
 func (n null) Observed() player.Observations { return player.Observations{} }
 
-// placed is a job that runs.
 type placed struct {
 	workload.Job
 	start, end time.Time
@@ -80,7 +73,6 @@ func (n null) Play(ctx context.Context, jobs []workload.Job, begin func() time.T
 	return nil
 }
 
-// place sends the events of a job that is submitted and placed now.
 func place(j workload.Job, now time.Time, launch time.Duration, send func(player.Event)) placed {
 	for _, kind := range []string{player.Submit, player.Created, player.Bound, player.Launched} {
 		send(player.Event{Time: now, Kind: kind, Job: j.ID})
@@ -89,7 +81,6 @@ func place(j workload.Job, now time.Time, launch time.Duration, send func(player
 	return placed{j, start, start.Add(time.Duration(j.Runtime * float64(time.Second)))}
 }
 
-// finish sends the events of a job that has ended, and of its tasks.
 func (p placed) finish(send func(player.Event)) {
 	for task := range p.Tasks {
 		number := task + 1

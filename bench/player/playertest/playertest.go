@@ -196,7 +196,6 @@ func Play(ctx context.Context, p player.Player, jobs []workload.Job) (events []p
 	return events, start, err
 }
 
-// order contains the kinds of events of a successful job, in the order in which they happen.
 var order = []string{player.Submit, player.Created, player.Admitted, player.Bound, player.Launched, player.Start, player.Last, player.Finish}
 
 // Check returns what is wrong with the events of a workload in which all jobs must succeed.

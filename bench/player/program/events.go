@@ -23,7 +23,6 @@ var kinds = []string{player.Submit, player.Created, player.Admitted, player.Boun
 // clockError is how long before the start of the workload, or after nixbench has read the event, the time of an event may be.
 const clockError = time.Second
 
-// line is a line that the user's program prints: an event.
 type line struct {
 	Event string `json:"event"`
 	ID    string `json:"id"`
@@ -33,7 +32,6 @@ type line struct {
 	Text  string `json:"text"`
 }
 
-// parseLine parses a line.
 func parseLine(text []byte) (line, error) {
 	var l line
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -102,7 +100,6 @@ func (c *check) event(l line, read time.Time) (player.Event, error) {
 	return player.Event{Time: at, Kind: l.Event, Job: l.ID, Task: l.Task, Node: l.Node, Text: l.Text}, nil
 }
 
-// end records the end of a job, or of one of its tasks.
 func (c *check) end(l line) {
 	switch {
 	case l.Event != player.Finish && l.Event != player.Failed:

@@ -108,7 +108,6 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	return nil
 }
 
-// jobsFile returns the path of the file with the jobs of the workload.
 func (p *Player) jobsFile() string { return filepath.Join(p.o.Folder, "jobs.jsonl") }
 
 // run runs the user's program until it ends or ctx ends. It then kills what remains of the program's process group.

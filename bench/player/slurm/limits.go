@@ -73,7 +73,6 @@ func describeEpilog(config map[string]string) string {
 	return strings.Join(programs, ", ")
 }
 
-// splitParameters returns the parts of a setting such as `defer,bf_interval=5`, with their values.
 func splitParameters(text string) map[string]string {
 	set := map[string]string{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -83,7 +82,6 @@ func splitParameters(text string) map[string]string {
 	return set
 }
 
-// readConfig returns the settings of the running slurmctld, by their names.
 func (p *Player) readConfig(ctx context.Context) (map[string]string, error) {
 	out, err := p.runOnController(ctx, "scontrol", "show", "config")
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// Kinds of records of slurmctld's log.
 const (
 	created = iota
 	placed
@@ -100,7 +99,6 @@ func parseLog(out []byte) (records []record, cursor string, err error) {
 	return records, cursor, nil
 }
 
-// logEnd returns the cursor of the last entry in the journal.
 func (p *Player) logEnd(ctx context.Context) (string, error) {
 	out, err := p.runOnController(ctx, "journalctl", "--no-pager", "--lines=0", "--show-cursor")
 	if err != nil {

@@ -37,7 +37,6 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	}, begin, send)
 }
 
-// follow submits jobs and reads the log of slurmctld until all jobs have ended.
 func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time.Time, cursor string) error {
 	t.ahead = p.ClockBefore(t.place.Scheduler).Offset
 	t.queue = player.NewQueue(t.jobs, start, func(j workload.Job) bool { return j.Think > 0 }) // slurmctld itself holds the other jobs with After

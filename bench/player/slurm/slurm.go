@@ -22,7 +22,6 @@ const jobName = "nixbench-bench"
 
 const cleanTimeout = 5 * time.Minute
 
-// Player implements [player.Player].
 type Player struct {
 	player.Remote
 	arrays bool          // equal jobs that are due together become a job array

@@ -73,7 +73,6 @@ func (c command) arguments() []string {
 // slurmID is the expression of sh for the id in SLURM of the job that runs, as sbatch prints it.
 const slurmID = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
 
-// program returns the script of a job, in which each task stamps its first and last instruction.
 func program(j workload.Job) string {
 	script := player.StampScript(slurmID, "$SLURM_PROCID", player.SleepCommand(j.Runtime), player.AppendStamps)
 	if j.Tasks > 1 {

@@ -119,7 +119,6 @@ func (t *trial) addRecord(job string, r record) {
 	}
 }
 
-// add adds an event with a time of the controller's clock.
 func (t *trial) add(e player.Event) {
 	e.Clock = t.place.Scheduler
 	t.events = append(t.events, e)
@@ -164,7 +163,6 @@ func (t *trial) checkComplete() error {
 	return nil
 }
 
-// newMissingError returns the error for a job whose events the log does not contain.
 func newMissingError(job, id string) error {
 	return fmt.Errorf("slurm: the journal of the controller does not contain all events of job %s (%s in SLURM): "+
 		"the job was cancelled, or messages are missing; set LogRateLimitIntervalSec=0 for slurmctld.service, SlurmctldDebug=info, and no SlurmctldLogFile", job, id)
