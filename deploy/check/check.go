@@ -65,7 +65,6 @@ func (e *Error) Error() string {
 	return "check: " + strings.Join(failed, "\n")
 }
 
-// Kind implements [failure.Classified].
 func (e *Error) Kind() failure.Kind { return failure.Check }
 
 const (
@@ -198,7 +197,6 @@ func Final(err error) error { return &finalError{err} }
 
 type finalError struct{ error }
 
-// appendText appends more to text after a separator, unless text contains more.
 func appendText(text, separator, more string) string {
 	if text == "" || strings.Contains(text, more) {
 		return cmp.Or(text, more)

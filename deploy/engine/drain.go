@@ -41,7 +41,6 @@ type DrainOption struct {
 // DrainError is returned if the drain of one node fails.
 type DrainError struct{ failure.About }
 
-// NewDrainError returns a DrainError.
 func NewDrainError(node string, err error) error {
 	return &DrainError{failure.About{Node: node, Text: "drain: " + failure.TextOn(node, err), Err: err}}
 }
@@ -105,7 +104,6 @@ func (e *BlockedError) OnNode() (first, text string) {
 	return first, text
 }
 
-// Kind implements [failure.Classified].
 func (e *BlockedError) Kind() failure.Kind { return failure.Activation }
 
 // Hint names the flags that allow the drain, and other solutions.

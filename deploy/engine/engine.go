@@ -54,13 +54,11 @@ type Engine interface {
 // waits for.
 type Report func(node, text string)
 
-// Checker returns the conditions of an engine.
 type Checker interface {
 	// Conditions returns the conditions that must hold at the end of a run.
 	Conditions(o CheckOptions) []check.Condition
 }
 
-// CheckOptions select the conditions of an engine.
 type CheckOptions struct {
 	Deep bool // add conditions whose probes start workloads
 	// Except contains the names of members that an administrator or the engine had taken out of service before the run. The
@@ -86,7 +84,6 @@ type Versioned interface {
 	Versions(ctx context.Context, nodes []string) (map[string]Change, error)
 }
 
-// Change is a change of a member's version.
 type Change struct {
 	From string `json:"from"`
 	To   string `json:"to"`
@@ -118,17 +115,14 @@ type VersionError struct {
 	Remedy string // what the user can do: which versions to set in the hive, or which nodes to deploy first
 }
 
-// NewVersionError returns a VersionError.
 func NewVersionError(remedy, format string, args ...any) error {
 	return &VersionError{Text: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
 func (e *VersionError) Error() string { return e.Text }
 
-// Kind implements [failure.Classified].
 func (e *VersionError) Kind() failure.Kind { return failure.Activation }
 
-// Hint returns which supported version change to make instead.
 func (e *VersionError) Hint() string { return e.Remedy }
 
 // Certified is an engine whose members stop working when their certificates expire.
@@ -137,7 +131,6 @@ type Certified interface {
 	Certificates(ctx context.Context, node string) ([]Certificate, error)
 }
 
-// Certificate is a certificate on a node.
 type Certificate struct {
 	Name   string    `json:"name"`
 	Begins time.Time `json:"begins"`
@@ -177,7 +170,6 @@ type Keyholder interface {
 	MembersWithout(ctx context.Context, secret, sum string) ([]string, error)
 }
 
-// Status is the observed state of a member.
 type Status struct {
 	Ready   bool
 	Drained bool // a drain has marked the member, and it is not uncordoned yet
@@ -225,7 +217,6 @@ func (c Cluster) Member(node string) Member {
 	return c.Members[i]
 }
 
-// Has reports whether the hive contains the node as a member.
 func (c Cluster) Has(node string) bool { return c.Member(node).Node != "" }
 
 // Command runs a command as root on a node for at most [CommandTimeout], and returns its stdout.

@@ -56,25 +56,21 @@ func Inspect(ctx context.Context, e Inspector, node string, runs bool) error {
 	return err
 }
 
-// Controllers implements [Inspector].
 func (c Cluster) Controllers() []string {
 	return c.nodesThat(func(m Member) bool { return m.OneByOne })
 }
 
-// ControlUnit implements [Inspector].
 func (c Cluster) ControlUnit(ctx context.Context, node, verb, unit string) error {
 	_, err := c.Command(ctx, node, "systemctl", verb, unit)
 	return err
 }
 
-// UnitState is the state of a systemd unit.
 type UnitState struct {
 	Sub   string    // systemd's sub-state of the unit, such as running, auto-restart or dead
 	Since time.Time // when the systemd unit became active, in whole seconds
 	Now   time.Time // the time on the node
 }
 
-// ReadUnit returns the state of a systemd unit on a node.
 func (c Cluster) ReadUnit(ctx context.Context, node, unit string) (UnitState, error) {
 	const script = `date +now=%s; systemctl show --timestamp=unix --property=SubState,ActiveEnterTimestamp -- "$0"`
 	out, err := c.Command(ctx, node, "sh", "-c", script, unit)
@@ -130,7 +126,6 @@ func (c Cluster) FindFaults(ctx context.Context, node string, units ...string) (
 	return parseFaults(string(out), units), nil
 }
 
-// parseFaults parses what lookScript prints.
 func parseFaults(text string, units []string) []Fault {
 	properties, logs := map[string]map[string]string{}, map[string][]string{}
 	var now time.Time
@@ -235,7 +230,6 @@ func printable(text string) string {
 	}, text)
 }
 
-// NodeFaults contains the faults that nixbench has found on one node.
 type NodeFaults struct {
 	Node   string
 	Faults []Fault

@@ -29,7 +29,6 @@ const (
 	maxShown   = 200              // how many characters of an answer an error contains
 )
 
-// attemptLimit returns the time limit of one attempt of a check.
 func attemptLimit(c nixeval.HealthCheck) time.Duration {
 	if len(c.Command) > 0 {
 		return c.Limit()
@@ -98,7 +97,6 @@ type answerError struct{ text string }
 
 func (e answerError) Error() string { return e.text }
 
-// newAnswerError returns the error for an answer with a text, such as the beginning of a body.
 func newAnswerError(answer, text string) error {
 	return answerError{strings.TrimSuffix(answer+": "+strings.TrimSpace(text), ": ")}
 }
@@ -154,7 +152,6 @@ func runCommand(ctx context.Context, conn *remote.Conn, cmd remote.Cmd) error {
 	return newAnswerError(answer, printed[strings.LastIndex(printed, "\n")+1:])
 }
 
-// describe returns in few words why an attempt has failed.
 func (c Checks) describe(ctx context.Context, err error) string {
 	var refused *ssh.OpenChannelError
 	switch {

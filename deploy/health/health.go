@@ -22,7 +22,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Checks are the health checks of one node.
 type Checks struct {
 	node   string
 	host   *remote.Host // nil if there are no checks

@@ -34,7 +34,6 @@ type Head struct {
 // Node returns the name of the head, or an empty string if the hive has none.
 func (h *Head) Node() string { return h.FirstOf(h.Role) }
 
-// RunOnHead runs a command on the head and returns its output.
 func (h *Head) RunOnHead(ctx context.Context, argv ...string) (string, error) {
 	if h.Node() == "" {
 		return "", h.Absent

@@ -68,7 +68,6 @@ const (
 	answerTimeout = time.Minute
 )
 
-// Members implements [engine.Engine].
 func (p Pool[N]) Members(ctx context.Context) (map[string]engine.Status, error) {
 	all, err := p.System.Nodes(ctx)
 	if errors.Is(err, p.Head.Absent) {
@@ -142,7 +141,6 @@ func (p Pool[N]) Drain(ctx context.Context, names []string, o engine.DrainOption
 	return err
 }
 
-// Uncordon implements [engine.Engine].
 func (p Pool[N]) Uncordon(ctx context.Context, node string) error {
 	return p.unmarkOurs(ctx, []string{node})
 }
@@ -252,7 +250,6 @@ func (p Pool[N]) DeepCondition(name string, probe func(context.Context) error) c
 	return check.Condition{Name: name + " " + p.count(), Probe: probe, Every: 2 * time.Second, Limit: 2 * time.Minute}
 }
 
-// count returns the number of compute nodes as a text.
 func (p Pool[N]) count() string {
 	return event.Count(len(p.Head.NodesOf(Compute)), "compute node")
 }

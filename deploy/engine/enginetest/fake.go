@@ -75,7 +75,6 @@ func (s *Fake) Drain(ctx context.Context, nodes []string, o engine.DrainOptions,
 	return nil
 }
 
-// setDrained sets the field Drained of members.
 func (s *Fake) setDrained(nodes []string, drained bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +123,6 @@ func (s *Fake) ControlUnit(_ context.Context, node, verb, unit string) error {
 	return err
 }
 
-// Controllers returns the registered members that change one by one.
 func (s *Fake) Controllers() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

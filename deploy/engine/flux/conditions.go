@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
-// Conditions implements [engine.Checker].
 func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
 	conditions := e.Pool.Conditions(o, "the leader's broker answers and starts jobs", e.checkLeader, "online and not drained")
 	if o.Deep && len(e.NodesOf(Compute)) > 0 {
@@ -54,7 +53,6 @@ func (e *Engine) newJob(command []string, program ...string) batch.Job {
 // cancelScript cancels the job that its first argument selects, in the syntax of flux pgrep, if there is such a job.
 const cancelScript = `! flux pgrep "$1" > /dev/null || flux pkill "$1"`
 
-// checkRun returns nil if flux run starts a task on each compute node.
 func (e *Engine) checkRun(ctx context.Context) error {
 	out, err := e.RunJob(ctx, e.newJob([]string{"flux", "run"}, "uname", "-n"))
 	if err != nil {
@@ -67,7 +65,6 @@ func (e *Engine) checkRun(ctx context.Context) error {
 // its own for each batch job. The brokers of that instance connect to each other on ports that the kernel chooses.
 const batchScript = `id=$(flux batch --output=/dev/null --error=/dev/null "$@" --wrap flux run --nodes="$NODES" --ntasks="$NODES" true) && flux job status "$id"`
 
-// checkBatch returns nil if a batch job on all compute nodes succeeds.
 func (e *Engine) checkBatch(ctx context.Context) error {
 	script := "NODES=" + strconv.Itoa(len(e.NodesOf(Compute))) + "\n" + batchScript
 	_, err := e.RunJob(ctx, e.newJob([]string{"sh", "-c", script, "sh"}))

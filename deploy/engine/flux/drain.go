@@ -48,7 +48,6 @@ func (c *client) Mark(ctx context.Context, all map[string]node, nodes []string) 
 	return nil
 }
 
-// Unmark implements [batch.System].
 func (c *client) Unmark(ctx context.Context, all map[string]node, nodes []string) error {
 	compute := c.withoutLeader(nodes)
 	if len(compute) > 0 {
@@ -108,7 +107,6 @@ func (c *client) startQueues(ctx context.Context, queues []queue) error {
 	return err
 }
 
-// command returns the command line of `flux queue VERB` for this queue.
 func (q queue) command(verb string, options ...string) []string {
 	argv := append([]string{"flux", "queue", verb, "--quiet"}, options...)
 	if q.name != "" {

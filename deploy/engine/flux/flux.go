@@ -14,7 +14,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
-// Roles of members.
 const (
 	Leader  = "leader"
 	Compute = batch.Compute
@@ -29,7 +28,6 @@ type Engine struct {
 // client runs Flux's commands on the leader of an instance.
 type client struct{ batch.Head }
 
-// New returns the engine of an instance. It runs no command.
 func New(c engine.Cluster) *Engine {
 	leader := &client{batch.Head{Cluster: c, Kind: "flux", Role: Leader, Absent: errNoLeader, NotSetUp: notSetUpError, Owner: asOwner,
 		List: "flux jobs -A", Cancel: "flux cancel", Undrained: "--no-drain does not wait, and ends jobs if the broker restarts"}}

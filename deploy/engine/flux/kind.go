@@ -4,7 +4,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Kind describes the Flux engine to the rest of nixbench.
 var Kind = engine.Kind{
 	Name:  "flux",
 	Title: "Flux",

@@ -42,7 +42,6 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 	return nil
 }
 
-// FindFaults implements [engine.Inspector].
 func (e *Engine) FindFaults(ctx context.Context, name string) ([]engine.Fault, error) {
 	return e.Cluster.FindFaults(ctx, name, unit)
 }
@@ -52,5 +51,4 @@ const (
 	brokerLog = "--identifier=flux" // the filter of journalctl for the broker's log
 )
 
-// LogOf implements [batch.System].
 func (c *client) LogOf(string) string { return brokerLog }

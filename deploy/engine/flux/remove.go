@@ -25,7 +25,6 @@ func (c *client) Remove(ctx context.Context, name string, n node, stopErr error)
 	return err
 }
 
-// awaitOffline waits until a node is offline.
 func (c *client) awaitOffline(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, offlineTimeout)
 	defer cancel()

@@ -43,7 +43,6 @@ const stoppedKey = "nixbench.stopped"
 const statusScript = `flux resource status --states=all --no-header --format='{statex}|{status}|{nodelist}|{reason}' &&
 echo && flux queue status && echo && { flux kvs get ` + stoppedKey + ` 2> /dev/null; echo; }`
 
-// readStatus asks the leader for the state of the instance.
 func (c *client) readStatus(ctx context.Context) (status, error) {
 	out, err := c.RunOnHead(ctx, "sh", "-c", statusScript)
 	if err != nil {
@@ -52,7 +51,6 @@ func (c *client) readStatus(ctx context.Context) (status, error) {
 	return parseStatus(out)
 }
 
-// parseStatus parses the output of statusScript.
 func parseStatus(out string) (status, error) {
 	nodes, rest, _ := strings.Cut(out, "\n\n")
 	queues, stopped, complete := strings.Cut(rest, "\n\n")
@@ -125,7 +123,6 @@ func (n node) IsDrained() bool {
 	return n.drained
 }
 
-// IsDrainedByUs implements [batch.Node].
 func (n node) IsDrainedByUs() bool {
 	if n.leads != nil {
 		return slices.ContainsFunc(n.leads.queues, func(q queue) bool { return q.marked || q.isStoppedByUs() })
@@ -147,10 +144,8 @@ func (n node) Status() (engine.Status, bool) {
 	return status, n.online || n.drained
 }
 
-// IsBusy implements [batch.Node].
 func (n node) IsBusy() bool { return n.busy }
 
-// Problem implements [batch.Node].
 func (n node) Problem() string {
 	if n.isReady() && !n.drained {
 		return ""
@@ -185,7 +180,6 @@ func (q queue) key() string {
 // scheduler.
 const noScheduler = "Scheduler is offline"
 
-// hasBusyNode reports whether jobs run on any node.
 func (s status) hasBusyNode() bool {
 	for _, n := range s.nodes {
 		if n.busy {

@@ -19,7 +19,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Conditions implements [engine.Checker].
 func (e checker) Conditions(o engine.CheckOptions) []check.Condition {
 	e.away = o.Away
 	conditions := []check.Condition{
@@ -107,7 +106,6 @@ func (e checker) checkNodesReady(ctx context.Context) error {
 	return nil
 }
 
-// checkSystemPods returns nil if kube-system contains pods and all of them are ready.
 func (e checker) checkSystemPods(ctx context.Context) error {
 	all, waiting, err := e.UnreadySystemPods(ctx)
 	waiting = slices.DeleteFunc(waiting, func(p gjson.Result) bool { return slices.Contains(e.away, p.Get("spec.nodeName").String()) })
@@ -140,7 +138,6 @@ func (e checker) explainSystemPods(ctx context.Context) string {
 	return strings.Join(texts, "\n")
 }
 
-// indent returns the lines of the output of a program, each after a prefix.
 func indent(prefix string, out []byte) []string {
 	var lines []string
 	for line := range strings.Lines(strings.TrimSpace(string(out))) {

@@ -22,7 +22,6 @@ const (
 	etcdRemovalTimeout = time.Minute      // how long the removal of a member is repeated while etcd refuses the removal
 )
 
-// etcd is the etcd cluster of the control planes.
 type etcd struct{ *kubeadm }
 
 // removeEtcdMember removes the etcd member of a control plane that is being removed or that no longer exists. This is necessary

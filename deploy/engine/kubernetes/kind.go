@@ -5,10 +5,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 )
 
-// defaultPort is the port of the API server.
 const defaultPort = 6443
 
-// Kind describes the Kubernetes engine to the rest of nixbench.
 var Kind = engine.Kind{
 	Name:         "kubernetes",
 	Title:        "Kubernetes",

@@ -24,7 +24,6 @@ type Access struct {
 	credentials credentials
 }
 
-// credentials are the credentials of a user in a kubeconfig.
 type credentials struct {
 	Certificate []byte `json:"client-certificate-data,omitempty"`
 	Key         []byte `json:"client-key-data,omitempty"`
@@ -103,7 +102,6 @@ func ParseKubeconfig(kubeconfig []byte) *Access {
 	return newAccess(c.Context, kubeconfig)
 }
 
-// User returns the name of the user in the kubeconfig.
 func (a *Access) User() string { return a.Cluster + "-admin" }
 
 // Kubeconfig returns a kubeconfig in JSON, which is valid YAML. The kubeconfig has one context, with the

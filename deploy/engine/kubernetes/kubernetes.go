@@ -16,7 +16,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 )
 
-// Roles of members.
 const (
 	ControlPlane = "control-plane"
 	Worker       = "worker"
@@ -50,7 +49,6 @@ type (
 // use the endpoint in admin.conf, which may be the address of a removed node.
 type kubeadm struct{ *api.Client }
 
-// New returns the engine of a cluster. It runs no command.
 func New(c engine.Cluster) *Engine {
 	k := &kubeadm{&api.Client{Cluster: c, Role: ControlPlane, Kubeconfig: AdminConf}}
 	k.Arguments = func() ([]string, error) {
@@ -60,7 +58,6 @@ func New(c engine.Cluster) *Engine {
 	return &Engine{k, api.NewDrainer(k.Client), checker{kubeadm: k}, joiner{k}, remover{k}, upgrader{k}}
 }
 
-// Members implements [engine.Engine].
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, api.Timeout)
 	defer cancel()
@@ -91,7 +88,6 @@ func hasControlPlaneLabel(n gjson.Result) bool {
 // controlPlaneTaint is the taint that kubeadm sets on each control plane. It sets a label with the same key.
 var controlPlaneTaint = api.Taint{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"}
 
-// IsControlPlane reports whether the node is a control plane in the hive.
 func (k *kubeadm) IsControlPlane(node string) bool {
 	return slices.Contains(k.NodesOf(ControlPlane), node)
 }

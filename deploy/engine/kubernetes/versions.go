@@ -48,7 +48,6 @@ func (e upgrader) Versions(ctx context.Context, nodes []string) (map[string]engi
 	return changes, checkSkew(members)
 }
 
-// member contains the versions of a member.
 type member struct {
 	engine.Member
 	running release // the version of the running kubelet; unknown if the node is not registered
@@ -58,7 +57,6 @@ type member struct {
 // changes reports whether this run changes the version, or the member joins.
 func (m member) changes() bool { return m.after != m.running }
 
-// checkSkew returns a VersionError if a version change is not supported.
 func checkSkew(members []member) error {
 	oldest, newest := controlPlaneVersions(members, func(m member) release { return m.running })
 	if oldest.isUnknown() {
@@ -96,7 +94,6 @@ func checkSkew(members []member) error {
 	return nil
 }
 
-// controlPlaneVersions returns the oldest and the newest version of the registered control planes.
 func controlPlaneVersions(members []member, of func(member) release) (oldest, newest release) {
 	var all []release
 	for _, m := range members {
@@ -139,7 +136,6 @@ func (r release) isUnknown() bool { return r == release{} }
 
 func (r release) String() string { return fmt.Sprintf("%d.%d.%d", r.major, r.minor, r.patch) }
 
-// compare returns -1 if r is older than other, 0 if they are equal, and 1 if r is newer.
 func (r release) compare(other release) int {
 	return cmp.Or(cmp.Compare(r.major, other.major), cmp.Compare(r.minor, other.minor), cmp.Compare(r.patch, other.patch))
 }

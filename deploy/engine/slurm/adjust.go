@@ -52,7 +52,6 @@ func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (map[stri
 	return changes, nil
 }
 
-// linesFor returns a line for each of the features that are not in others. Each line begins with prefix.
 func linesFor(prefix string, features, others []string) []string {
 	var lines []string
 	for _, f := range features {

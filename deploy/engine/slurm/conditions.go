@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
-// Conditions implements [engine.Checker].
 func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
 	conditions := e.Pool.Conditions(o, "slurmctld answers", e.checkController, "idle or running jobs")
 	if name := e.accountingNode(); name != "" {
@@ -25,7 +24,6 @@ func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
 	return conditions
 }
 
-// checkController returns nil if slurmctld answers.
 func (e *Engine) checkController(ctx context.Context) error {
 	out, err := e.RunOnHead(ctx, "scontrol", "ping")
 	switch {
@@ -45,7 +43,6 @@ func (e *Engine) newJob(command []string, program ...string) batch.Job {
 	return batch.Job{Command: append(command, program...), Cancel: []string{"scancel", "--quiet", "--name=" + name}}
 }
 
-// checkSrun returns nil if srun starts a task on each compute node.
 func (e *Engine) checkSrun(ctx context.Context) error {
 	out, err := e.RunJob(ctx, e.newJob([]string{"srun", "--immediate=20"}, "printenv", "SLURMD_NODENAME"))
 	if err != nil {

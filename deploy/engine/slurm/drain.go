@@ -8,7 +8,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// MustDrain implements [batch.System].
 func (c *client) MustDrain(_ string, n node, o engine.DrainOptions) bool {
 	return !o.Removal || n.runsJobs()
 }
@@ -41,7 +40,6 @@ func namesOf(registered map[string]node, nodes []string) string {
 	return strings.Join(names, ",")
 }
 
-// Jobs implements [batch.System].
 func (c *client) Jobs(ctx context.Context, _ string, n node) []string {
 	out, err := c.RunOnHead(ctx, "squeue", "--noheader", "--nodelist="+n["NodeName"], "--format=%i",
 		"--states=RUNNING,COMPLETING,SUSPENDED,CONFIGURING,STAGE_OUT,STOPPED,SIGNALING")

@@ -86,7 +86,6 @@ func (n node) rank() int {
 	return 0
 }
 
-// hollowNode returns the name of the hollow node with a number on a machine.
 func hollowNode(machine string, number int) string { return machine + "-h" + strconv.Itoa(number) }
 
 // hollowOf returns how many hollow nodes a machine has in the hive. It returns 0 for a machine that is one node, and for a

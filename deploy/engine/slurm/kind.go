@@ -4,7 +4,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Kind describes the SLURM engine to the rest of nixbench.
 var Kind = engine.Kind{
 	Name:      "slurm",
 	Title:     "SLURM",

@@ -25,7 +25,6 @@ func (c *client) Nodes(ctx context.Context) (map[string]node, error) {
 	return joinHollow(parseNodes(out), c.hollowOf), nil
 }
 
-// nameOfValue matches the name of a value. Values may contain spaces.
 var nameOfValue = regexp.MustCompile(`(?:^| )([A-Za-z_]+)=`)
 
 // userText and afterReason match the names of values with texts that users write. SLURM prints these values after all others,
@@ -84,7 +83,6 @@ func parseReason(text string) (reason, setBy string) {
 // states returns the base state, such as IDLE or MIXED, and the flags of a node, such as DRAIN.
 func (n node) states() []string { return strings.Split(n["State"], "+") }
 
-// has reports whether a node has the base state or flag with this name.
 func (n node) has(state string) bool { return slices.Contains(n.states(), state) }
 
 // isReady reports whether the node's slurmd works, so that the node can run jobs unless it is drained.
@@ -97,7 +95,6 @@ func (n node) isReady() bool {
 	return n["Missing"] == "" && slices.Contains([]string{"IDLE", "MIXED", "ALLOCATED"}, n.states()[0])
 }
 
-// IsDrained implements [batch.Node].
 func (n node) IsDrained() bool { return n.has("DRAIN") }
 
 // isStatic reports whether slurm.conf has the node. Other nodes have registered as dynamic nodes.
@@ -125,7 +122,6 @@ func (n node) reasonTime() time.Time {
 	return time.Unix(seconds, 0)
 }
 
-// IsBusy implements [batch.Node].
 func (n node) IsBusy() bool {
 	return n.has("ALLOCATED") || n.has("MIXED") || n.has("COMPLETING") || n["CPUAlloc"] != "0" && n["CPUAlloc"] != ""
 }
@@ -158,7 +154,6 @@ func (n node) isSetDown() bool {
 // isOutOfService reports whether an administrator, or SLURM after a failure of the node, has taken the node out of service.
 func (n node) isOutOfService() bool { return n.IsDrained() && !n.IsDrainedByUs() || n.isSetDown() }
 
-// Status implements [batch.Node].
 func (n node) Status() (engine.Status, bool) {
 	status := engine.Status{Ready: n.isReady(), Drained: n.IsDrainedByUs(), Cordoned: n.IsDrained() || n.isOutOfService(), Version: n["Version"]}
 	if n.isOutOfService() {
@@ -167,7 +162,6 @@ func (n node) Status() (engine.Status, bool) {
 	return status, n != nil && !n.isRemoved()
 }
 
-// Problem implements [batch.Node].
 func (n node) Problem() string {
 	if !n.isReady() || n.IsDrained() {
 		return " is " + n.describe()
@@ -182,7 +176,6 @@ func (n node) slurmdStart() time.Time {
 	return time.Unix(seconds, 0)
 }
 
-// describe returns the state of a node, such as DOWN, and the reason for the state.
 func (n node) describe() string {
 	if n["Missing"] != "" {
 		return "incomplete: " + n["Missing"]

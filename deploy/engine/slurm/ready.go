@@ -112,8 +112,6 @@ func (c *client) unitOf(name string) string {
 	return map[string]string{Controller: "slurmctld.service", Compute: "slurmd.service", Accounting: accountingUnit}[c.Member(name).Role]
 }
 
-// LogOf implements [batch.System].
 func (c *client) LogOf(name string) string { return journalFilter(c.unitOf(name)) }
 
-// journalFilter returns the filter of journalctl for the log of a systemd unit.
 func journalFilter(unit string) string { return "--unit=" + unit }

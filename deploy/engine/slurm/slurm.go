@@ -17,7 +17,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
-// Roles of members.
 const (
 	Controller = "controller"
 	Compute    = batch.Compute
@@ -33,7 +32,6 @@ type Engine struct {
 // client asks and changes slurmctld with commands on the controller.
 type client struct{ batch.Head }
 
-// New returns the engine of a cluster. It runs no command.
 func New(c engine.Cluster) *Engine {
 	controller := &client{batch.Head{Cluster: c, Kind: "slurm", Role: Controller, Absent: errNoController, NotSetUp: notSetUpError, Owner: asNobody,
 		List: "squeue", Cancel: "scancel", Undrained: "with --no-drain the node changes while they run"}}
@@ -62,7 +60,6 @@ type settings struct {
 	Hollow     int      `json:"hollow"`     // the number of hollow nodes whose slurmd run on this machine; 0: the machine is one node
 }
 
-// settingsOf returns the settings of a node of the hive.
 func (c *client) settingsOf(node string) (s settings, err error) {
 	err = c.Member(node).ReadSettings(&s)
 	return s, err
@@ -74,10 +71,8 @@ func (c *client) setState(ctx context.Context, nodes, state string, more ...stri
 	return err
 }
 
-// config contains the settings of the running slurmctld, by their names.
 type config map[string]string
 
-// usesAccounting reports whether slurmctld uses slurmdbd.
 func (c config) usesAccounting() bool {
 	return c["AccountingStorageType"] == "accounting_storage/slurmdbd"
 }
@@ -87,7 +82,6 @@ func (c *client) readConfig(ctx context.Context) (config, error) {
 	return engine.ParseProperties(out), err
 }
 
-// Members implements [engine.Engine].
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
 	members, err := e.Pool.Members(ctx)
 	if members == nil {
@@ -106,5 +100,4 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	return members, nil
 }
 
-// isComputeNode reports whether the hive has a compute node of this name.
 func (c *client) isComputeNode(name string) bool { return slices.Contains(c.NodesOf(Compute), name) }

@@ -10,7 +10,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Versions implements [engine.Versioned].
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	observed, err := e.observeVersions(ctx)
 	if err != nil {

@@ -23,7 +23,6 @@ const appliedAnnotation = "nixbench.dev/applied"
 
 const adjustTimeout = time.Minute
 
-// Desired contains the desired labels and taints of a node.
 type Desired struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	Taints []Taint           `json:"taints"` // null means the taints of DefaultTaints
@@ -32,7 +31,6 @@ type Desired struct {
 	DefaultTaints []Taint `json:"-"`
 }
 
-// Taint is a taint of a node.
 type Taint struct {
 	Key       string `json:"key"`
 	Value     string `json:"value,omitempty"`

@@ -117,7 +117,6 @@ func (c *Client) isNotSetUp(ctx context.Context, node string, err error) bool {
 // kubectlMissingError matches the messages of shells and sudo if kubectl is not installed.
 var kubectlMissingError = regexp.MustCompile(`kubectl: (command )?not found|Unknown command:? '?kubectl`)
 
-// KubectlOn runs kubectl on a control plane.
 func (c *Client) KubectlOn(ctx context.Context, node, stdin string, args ...string) ([]byte, error) {
 	more, err := c.Arguments()
 	if err != nil {

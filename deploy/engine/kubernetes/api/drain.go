@@ -39,10 +39,8 @@ const (
 	undoTimeout = 30 * time.Second
 )
 
-// Drainer drains the nodes of a cluster.
 type Drainer struct{ client *Client }
 
-// NewDrainer returns a drainer of the nodes of a cluster.
 func NewDrainer(c *Client) Drainer { return Drainer{c} }
 
 // DrainMark returns the value of DrainedAnnotation of a Node object, or an empty string.
@@ -117,7 +115,6 @@ func markOf(n gjson.Result) string {
 	return mark
 }
 
-// mark cordons a node and sets DrainedAnnotation.
 func (d Drainer) mark(ctx context.Context, node, mark string) error {
 	return d.patchNode(ctx, node, Object{DrainedAnnotation: mark}, Object{"unschedulable": true})
 }
@@ -233,7 +230,6 @@ func (d Drainer) evictPods(ctx context.Context, node string, broken bool, o engi
 	}
 }
 
-// describeRemaining describes the pods that are still to be evicted, each with the reason.
 func describeRemaining(pods []pod) string {
 	var texts []string
 	for _, p := range pods {
@@ -242,7 +238,6 @@ func describeRemaining(pods []pod) string {
 	return event.Abbreviate(texts, "; ")
 }
 
-// errPodsRemain is returned if pods remain after the time limit of a drain.
 var errPodsRemain = errors.New("pods remain")
 
 // runDrainRound runs kubectl drain for at most roundTimeout, and reports whether the node is drained. It sets --force and
@@ -273,7 +268,6 @@ func (d Drainer) runDrainRound(ctx context.Context, node string, pods []pod, who
 // drainTimedOutError matches the messages of kubectl drain when its time limit is over.
 var drainTimedOutError = regexp.MustCompile(`global timeout reached|context deadline exceeded|timed out waiting`)
 
-// CheckDrain implements [engine.DrainChecker].
 func (d Drainer) CheckDrain(ctx context.Context, names []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*Timeout)
 	defer cancel()

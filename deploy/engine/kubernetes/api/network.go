@@ -33,7 +33,6 @@ type Probe struct {
 	Get   []string `json:"get"`   // the command that requests a URL, which is appended as the last argument
 }
 
-// probeRun is one run of the network test of nixbench check --deep.
 type probeRun struct {
 	*Client
 	probe     Probe

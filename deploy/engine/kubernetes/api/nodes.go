@@ -33,7 +33,6 @@ func HollowMachine(n gjson.Result) string {
 	return n.Get("metadata.labels." + gjson.Escape(HollowLabel)).String()
 }
 
-// NodeName returns the name of an object.
 func NodeName(n gjson.Result) string { return n.Get("metadata.name").String() }
 
 // IsReady reports whether the condition Ready of a node or pod is true.

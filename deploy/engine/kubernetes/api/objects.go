@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// ObjectCheck is a check of an object of the cluster.
 type ObjectCheck struct {
 	Resource  string `json:"resource"`  // kind and name, such as deployment.apps/gang
 	Namespace string `json:"namespace"` // empty for kinds without namespaces
@@ -26,7 +25,6 @@ func (o ObjectCheck) String() string {
 	return o.Resource + " is " + o.Condition
 }
 
-// CheckObject returns nil if the object exists and has the condition.
 func (c *Client) CheckObject(ctx context.Context, o ObjectCheck) error {
 	args := []string{"get", o.Resource}
 	if o.Namespace != "" {

@@ -18,7 +18,6 @@ var (
 	LocalData = engine.DrainOption{Name: "local-data", Help: "data that pods keep on the node in emptyDir volumes"}
 )
 
-// pod is a Pod object, as kubectl prints it.
 type pod struct {
 	gjson.Result
 	orphan bool        // the pod belongs to a DaemonSet that does not exist any more
@@ -123,7 +122,6 @@ func (p pod) lostVolumes() []string {
 	return out
 }
 
-// describeWait returns why the pod remains on the node.
 func (p pod) describeWait() string {
 	switch {
 	case !p.isTerminating() && p.block.name != "":
