@@ -52,7 +52,7 @@ var exitOrder = []struct {
 	{9, []error{rollout.NewClusterUnavailableError(errPlain), inspect.NewUnknownError(errPlain, ""), kubernetes.NewAccessError(errPlain)}},
 	{7, []error{&fleet.NodeError{Step: event.Copy, Err: errPlain}, &fleet.NodeError{Step: event.Keys, Err: errPlain}, &closure.Error{About: failure.About{Err: errPlain}}}},
 	{8, []error{&fleet.NodeError{Step: event.Activate, Err: errPlain}, &fleet.NodeError{Step: event.Drain, Err: errPlain},
-		&engine.VersionError{}, &engine.BlockedError{}, activate.NewWrongBootError("", "", ""), &remote.LostError{About: failure.About{Err: errPlain}},
+		engine.NewVersionError("", ""), &engine.BlockedError{}, activate.NewWrongBootError("", "", ""), &remote.LostError{About: failure.About{Err: errPlain}},
 		activate.NewNotNixOSError(""), node.NewGoneError("a", "b"), &activate.BusyError{}, &activate.LostSightError{About: failure.About{Err: errPlain}}}},
 	{9, []error{&checkError{}, &check.Error{}, rollout.NewAdjustError(errPlain)}},
 	{77, []error{&commandError{code: 77}}},

@@ -79,8 +79,8 @@ type Admitter interface {
 // Versioned knows which version changes an engine supports.
 type Versioned interface {
 	// Versions returns the planned version change of each given node, by node. It leaves out nodes whose
-	// desired version is the observed version, and members that do not answer. It returns a
-	// [VersionError] if a change is not supported.
+	// desired version is the observed version, and members that do not answer. It returns an
+	// error of [NewVersionError] if a change is not supported.
 	Versions(ctx context.Context, nodes []string) (map[string]Change, error)
 }
 
@@ -109,21 +109,11 @@ func (c Cluster) PlanVersions(nodes []string, observed map[string]string) (chang
 	return changes, after, nil
 }
 
-// VersionError is returned if the running version cannot be changed to the desired version.
-type VersionError struct {
-	Text   string // the message, with both versions and the name of the option of the hive
-	Remedy string // what the user can do: which versions to set in the hive, or which nodes to deploy first
-}
-
+// NewVersionError returns the error for a running version that cannot be changed to the desired version. Its text has both versions and the
+// name of the option of the hive. remedy is which versions to set in the hive, or which nodes to deploy first.
 func NewVersionError(remedy, format string, args ...any) error {
-	return &VersionError{Text: fmt.Sprintf(format, args...), Remedy: remedy}
+	return failure.WithHint(failure.WithKind(failure.Activation, fmt.Errorf(format, args...)), remedy)
 }
-
-func (e *VersionError) Error() string { return e.Text }
-
-func (e *VersionError) Kind() failure.Kind { return failure.Activation }
-
-func (e *VersionError) Hint() string { return e.Remedy }
 
 // Certified is an engine whose members stop working when their certificates expire.
 type Certified interface {

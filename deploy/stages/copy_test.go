@@ -325,7 +325,7 @@ func TestCopyBeforeTurn(t *testing.T) {
 func TestRefusedVersionAfterCopy(t *testing.T) {
 	t.Parallel()
 	s := newSlowWorld(t, map[string]int{"fast": 1, "slow": 1})
-	p := &versionedEngine{refuse: &engine.VersionError{Text: "1 is not 3", Remedy: "2 first"}}
+	p := &versionedEngine{refuse: engine.NewVersionError("2 first", "1 is not 3")}
 	s.hive.Units[1].Deployment.Engine = &nixeval.Engine{Kind: "picky", Role: "slow"}
 	s.engines = rollout.Engines{"picky": func(engine.Cluster) engine.Engine { return p }}
 	s.releaseAfterCopy("fast-1")

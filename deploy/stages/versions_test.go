@@ -19,7 +19,7 @@ import (
 type versionedEngine struct {
 	enginetest.Fake
 	asked  [][]string
-	refuse *engine.VersionError
+	refuse error
 }
 
 func (p *versionedEngine) Versions(_ context.Context, nodes []string) (map[string]engine.Change, error) {
@@ -49,7 +49,7 @@ func TestRefusedVersion(t *testing.T) {
 		t.Errorf("for goals that activate nothing the engine was asked about %q", p.asked)
 	}
 
-	p.refuse, p.Calls = &engine.VersionError{Text: "1 is not 3", Remedy: "2 first"}, nil
+	p.refuse, p.Calls = engine.NewVersionError("2 first", "1 is not 3"), nil
 	for _, keepGoing := range []bool{false, true} {
 		steps := len(w.h.Log())
 		results, err := w.apply(func(o *Options) { o.KeepGoing = keepGoing })

@@ -30,7 +30,7 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	return changes, e.checkSameVersion(after)
 }
 
-// checkSameVersion returns a VersionError if a node would have another version than the leader.
+// checkSameVersion returns an error if a node would have another version than the leader.
 func (e *Engine) checkSameVersion(desired map[string]string) error {
 	leader := e.Node()
 	for _, m := range e.Cluster.Members {

@@ -57,7 +57,7 @@ func (e *Engine) observeVersions(ctx context.Context) (map[string]string, error)
 
 var slurmdbdVersion = regexp.MustCompile(`(?m)^SLURMDBD_VERSION\s*=\s*(\S+)`)
 
-// checkReleases returns a VersionError if SLURM does not support the releases after the run together. It also does so if
+// checkReleases returns an error if SLURM does not support the releases after the run together. It also does so if
 // slurmctld or slurmdbd could not read what its running version has written.
 func (e *Engine) checkReleases(observed map[string]string, after map[string]release) error {
 	controller := e.Node()
@@ -80,7 +80,7 @@ func (e *Engine) checkReleases(observed map[string]string, after map[string]rele
 	return nil
 }
 
-// checkUpgrade returns a VersionError unless a daemon of the desired release can read the state that the running daemon has
+// checkUpgrade returns an error unless a daemon of the desired release can read the state that the running daemon has
 // written.
 func checkUpgrade(daemon, node, observed string, desired release) error {
 	running := parseRelease(observed)
@@ -97,7 +97,7 @@ func checkUpgrade(daemon, node, observed string, desired release) error {
 	return nil
 }
 
-// checkPair returns a VersionError unless the server, such as slurmctld, accepts the release of the client, such as slurmd.
+// checkPair returns an error unless the server, such as slurmctld, accepts the release of the client, such as slurmd.
 func checkPair(server, serverNode string, serverRelease release, client, clientNode string, clientRelease release) error {
 	switch {
 	case serverRelease == 0 || clientRelease == 0:
