@@ -44,20 +44,22 @@ type Engine interface {
 	// that is not a member yet has joined and works. It changes nothing: a drained member stays drained.
 	WaitReady(ctx context.Context, node string, report Report) error
 
-	Checker
+	// Conditions returns the conditions that must hold at the end of a run.
+	Conditions(o CheckOptions) []check.Condition
+	// RemoveMember removes a node from the list of members that the engine stores. It is called before the machine of the member is
+	// removed, and before a recreated machine joins as a new member. If RemoveMember returns an error and the node is still in the list,
+	// the node is unchanged.
+	RemoveMember(ctx context.Context, node string) error
+	// Versions returns the planned version change of each given node, by node. It leaves out nodes whose desired version is the observed
+	// version, and members that do not answer. It returns an error of [NewVersionError] if a change is not supported.
+	Versions(ctx context.Context, nodes []string) (map[string]Change, error)
+
 	Inspector
-	MemberRemover
-	Versioned
 }
 
 // Report receives a text for the user: the progress of an operation on a node, or what the operation
 // waits for.
 type Report func(node, text string)
-
-type Checker interface {
-	// Conditions returns the conditions that must hold at the end of a run.
-	Conditions(o CheckOptions) []check.Condition
-}
 
 type CheckOptions struct {
 	Deep bool // add conditions whose probes start workloads
@@ -74,14 +76,6 @@ type CheckOptions struct {
 // to the engine.
 type Admitter interface {
 	Admit(ctx context.Context, node string) error
-}
-
-// Versioned knows which version changes an engine supports.
-type Versioned interface {
-	// Versions returns the planned version change of each given node, by node. It leaves out nodes whose
-	// desired version is the observed version, and members that do not answer. It returns an
-	// error of [NewVersionError] if a change is not supported.
-	Versions(ctx context.Context, nodes []string) (map[string]Change, error)
 }
 
 type Change struct {
@@ -142,14 +136,6 @@ type Adjuster interface {
 	// Adjust changes the settings of the given nodes in the cluster to those in the hive, and returns the differences in
 	// words, by node. Nodes that are not members are left out. If dry is set, it only returns the differences.
 	Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error)
-}
-
-// MemberRemover removes members from the list that an engine stores.
-type MemberRemover interface {
-	// RemoveMember removes a node from the list of members. It is called before the machine of the member
-	// is removed, and before a recreated machine joins as a new member. If RemoveMember returns an error
-	// and the node is still in the list, the node is unchanged.
-	RemoveMember(ctx context.Context, node string) error
 }
 
 // Keyholder is an engine whose members encrypt stored data with keys from nixbench's vault. A new key

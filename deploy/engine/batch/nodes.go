@@ -85,7 +85,7 @@ func (p Pool[N]) Members(ctx context.Context) (map[string]engine.Status, error) 
 	return members, nil
 }
 
-// RemoveMember implements [engine.MemberRemover]. It first stops the batch system's daemon on the compute node, because a running
+// RemoveMember implements [engine.Engine]. It first stops the batch system's daemon on the compute node, because a running
 // daemon would register the node again. If the removal then fails, RemoveMember starts the daemon again.
 func (p Pool[N]) RemoveMember(ctx context.Context, node string) error {
 	all, err := p.System.Nodes(ctx)

@@ -372,8 +372,4 @@ func TestRemoval(t *testing.T) {
 // The engine has all capabilities: a method that two embedded types have would be no method of the engine.
 var _ interface {
 	engine.Engine
-	engine.Checker
-	engine.Versioned
-	engine.MemberRemover
-	engine.Inspector
 } = (*Engine)(nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Versions implements [engine.Versioned]. Brokers of different versions do not connect to each other, so all nodes of the
+// Versions implements [engine.Engine]. Brokers of different versions do not connect to each other, so all nodes of the
 // instance must have the same version after a run.
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	out, err := e.RunOnHead(ctx, "flux", "getattr", "version")

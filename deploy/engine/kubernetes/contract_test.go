@@ -23,13 +23,9 @@ func TestContract(t *testing.T) {
 // The engine has all capabilities: a method that two embedded types have would be no method of the engine.
 var _ interface {
 	engine.Engine
-	engine.Checker
 	engine.Admitter
-	engine.Versioned
 	engine.Certified
 	engine.Adjuster
-	engine.MemberRemover
 	engine.Keyholder
 	engine.DrainChecker
-	engine.Inspector
 } = (*Engine)(nil)

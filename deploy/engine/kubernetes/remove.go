@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// RemoveMember implements [engine.MemberRemover]. It removes the etcd member of the node, resets the node, and deletes the Node
+// RemoveMember implements [engine.Engine]. It removes the etcd member of the node, resets the node, and deletes the Node
 // object, in this order. The etcd member is removed first: if etcd refuses the removal because quorum would be lost, the etcd
 // data of the node must stay. Without these data, a member that etcd still counts cannot rejoin. The Node object is deleted last,
 // so that the next run repeats an interrupted removal.

@@ -15,7 +15,7 @@ import (
 // maxKubeletSkew is the number of minor releases that a kubelet may be older than the API server.
 const maxKubeletSkew = 3
 
-// Versions implements [engine.Versioned], with the rules of the version skew policies of Kubernetes and
+// Versions implements [engine.Engine], with the rules of the version skew policies of Kubernetes and
 // kubeadm. An API server is upgraded by at most one minor release, and is never downgraded. A kubelet must
 // not be newer than the API server, and must not be more than maxKubeletSkew minor releases older.
 //

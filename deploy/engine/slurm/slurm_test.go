@@ -623,10 +623,6 @@ func TestDrainCancelledAfterAdministratorsDrain(t *testing.T) {
 // The engine has all capabilities: a method that two embedded types have would be no method of the engine.
 var _ interface {
 	engine.Engine
-	engine.Checker
 	engine.Admitter
-	engine.Versioned
 	engine.Adjuster
-	engine.MemberRemover
-	engine.Inspector
 } = (*Engine)(nil)

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,23 +62,15 @@ var slurmdbdVersion = regexp.MustCompile(`(?m)^SLURMDBD_VERSION\s*=\s*(\S+)`)
 // slurmctld or slurmdbd could not read what its running version has written.
 func (e *Engine) checkReleases(observed map[string]string, after map[string]release) error {
 	controller := e.Node()
-	if err := checkUpgrade("slurmctld", controller, observed[controller], after[controller]); err != nil {
-		return err
-	}
+	errs := []error{checkUpgrade("slurmctld", controller, observed[controller], after[controller])}
 	if name := e.accountingNode(); name != "" && name != controller {
-		if err := checkUpgrade("slurmdbd", name, observed[name], after[name]); err != nil {
-			return err
-		}
-		if err := checkPair("slurmdbd", name, after[name], "slurmctld", controller, after[controller]); err != nil {
-			return err
-		}
+		errs = append(errs, checkUpgrade("slurmdbd", name, observed[name], after[name]),
+			checkPair("slurmdbd", name, after[name], "slurmctld", controller, after[controller]))
 	}
 	for _, name := range e.NodesOf(Compute) {
-		if err := checkPair("slurmctld", controller, after[controller], "slurmd", name, after[name]); err != nil {
-			return err
-		}
+		errs = append(errs, checkPair("slurmctld", controller, after[controller], "slurmd", name, after[name]))
 	}
-	return nil
+	return cmp.Or(errs...) // the first one
 }
 
 // checkUpgrade returns an error unless a daemon of the desired release can read the state that the running daemon has
