@@ -15,8 +15,6 @@ func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Repor
 		func(ctx context.Context) string { return e.ReadLog(ctx, name, brokerLog) })
 }
 
-// checkReady returns nil if a member works, or if the node does not belong to the instance. Otherwise the error is the reason why
-// the member does not work.
 func (e *Engine) checkReady(ctx context.Context, name string) error {
 	inHive := e.Has(name)
 	if inHive {

@@ -66,8 +66,6 @@ func (e checker) checkAPI(ctx context.Context) error {
 	return nil
 }
 
-// checkNodesReady returns nil if the registered nodes are exactly the members in the hive, and all members are
-// Ready.
 func (e checker) checkNodesReady(ctx context.Context) error {
 	nodes, err := e.Nodes(ctx)
 	if err != nil {
@@ -124,8 +122,6 @@ func (e checker) checkSystemPods(ctx context.Context) error {
 	return errors.New("not ready: " + event.Abbreviate(names, ", "))
 }
 
-// explainSystemPods returns the last lines of the logs of pods in kube-system that are not ready, for at most
-// maxExplained pods.
 func (e checker) explainSystemPods(ctx context.Context) string {
 	_, waiting, _ := e.UnreadySystemPods(ctx) // ignore the error: if the API does not answer, there is nothing to explain
 	var texts []string
@@ -176,8 +172,6 @@ func (k *kubeadm) explainMembers(which func(node string) bool) func(context.Cont
 	}
 }
 
-// explainMember returns the phase (such as join) of a member, and the last log lines of nixbench's setup service and the
-// kubelet.
 func (k *kubeadm) explainMember(ctx context.Context, node string) []string {
 	phase, text := k.readPhase(ctx, node)
 	if phase == "" {

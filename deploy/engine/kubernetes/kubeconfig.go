@@ -56,8 +56,6 @@ func (a *Access) WithToken(token string) *Access {
 	return &Access{Cluster: a.Cluster, Authority: a.Authority, Server: a.Server, ServerName: a.ServerName, credentials: credentials{Token: token}}
 }
 
-// NewAccessError returns the error for a cluster in which no control plane has the administrator's credentials. err contains the
-// reasons.
 func NewAccessError(err error) error {
 	return failure.WithHint(failure.WithKind(failure.Cluster, fmt.Errorf("no control plane has an administrator's kubeconfig yet: %w", err)),
 		"nixbench check shows how far the setup of the cluster is")

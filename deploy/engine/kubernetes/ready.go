@@ -42,8 +42,6 @@ func (e *Engine) checkReady(ctx context.Context, node string) error {
 	return e.checkWorking(ctx, node)
 }
 
-// checkWorking returns nil if the programs of the node work with the current configuration. Otherwise the
-// error is the reason why they do not work.
 func (e *Engine) checkWorking(ctx context.Context, node string) error {
 	if e.isConfiguring(ctx, node) {
 		_, text := e.readPhase(ctx, node)

@@ -147,8 +147,6 @@ func (e etcd) listFailedMembers(ctx context.Context, from, node string, members 
 	return down
 }
 
-// run runs etcdctl on a control plane. etcdctl connects to url, or to the local etcd member if url is
-// empty.
 func (e etcd) run(ctx context.Context, node, url string, args ...string) ([]byte, error) {
 	const pki = "/etc/kubernetes/pki/etcd/"
 	return e.Command(ctx, node, append([]string{"etcdctl", "--endpoints=" + cmp.Or(url, "https://127.0.0.1:2379"),

@@ -16,8 +16,6 @@ func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Repor
 		func(ctx context.Context) string { return e.ReadLog(ctx, name, e.LogOf(name)) })
 }
 
-// checkReady returns nil if a member works, or if the node does not belong to the cluster. Otherwise the error is the reason why
-// the member does not work.
 func (e *Engine) checkReady(ctx context.Context, name string) error {
 	if name == e.FirstOf(Accounting) {
 		return engine.Inspect(ctx, e, name, true)

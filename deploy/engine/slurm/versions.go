@@ -58,8 +58,6 @@ func (e *Engine) observeVersions(ctx context.Context) (map[string]string, error)
 
 var slurmdbdVersion = regexp.MustCompile(`(?m)^SLURMDBD_VERSION\s*=\s*(\S+)`)
 
-// checkReleases returns an error if SLURM does not support the releases after the run together. It also does so if
-// slurmctld or slurmdbd could not read what its running version has written.
 func (e *Engine) checkReleases(observed map[string]string, after map[string]release) error {
 	controller := e.Node()
 	errs := []error{checkUpgrade("slurmctld", controller, observed[controller], after[controller])}

@@ -149,8 +149,6 @@ func reconcileNode(n gjson.Result, want Desired) ([]string, Object, error) {
 	return words, as, nil
 }
 
-// childObject returns the object in a field of another object. If the field is missing, it adds an empty
-// object.
 func childObject(of Object, name string) Object {
 	p, ok := of[name].(Object)
 	if !ok {

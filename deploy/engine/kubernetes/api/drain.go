@@ -155,8 +155,6 @@ func (d Drainer) Uncordon(ctx context.Context, node string) error {
 	return failure.On(node, fmt.Errorf("uncordon: %w", Shorten(ctx, err)))
 }
 
-// undoDrain uncordons nodes with the given marks after a failed drain. err is the error of the drain. undoDrain returns err,
-// joined with the errors of the uncordons.
 func (d Drainer) undoDrain(ctx context.Context, marks map[string]string, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
