@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -52,29 +50,22 @@ func (t Taint) String() string {
 // Adjust changes the labels and taints of nodes to the desired ones, and returns the differences in words, by node. It leaves out
 // nodes that are not registered. With dry, it changes nothing. One kubectl command updates all nodes that differ. If another
 // client has changed a Node object after Adjust has read it, Adjust reads all nodes again and retries.
-func (c *Client) Adjust(ctx context.Context, desired map[string]Desired, dry bool) (map[string][]string, error) {
+func (c *Client) Adjust(ctx context.Context, desired map[string]Desired, dry bool) (words map[string][]string, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, adjustTimeout)
 	defer cancel()
-	for {
-		words, changed, err := c.findDifferences(ctx, desired)
-		if err != nil || dry || len(changed) == 0 {
-			return words, err
+	isConflict := func(err error) bool { return strings.Contains(err.Error(), "(Conflict)") }
+	err := retry(ctx, isConflict, func() error {
+		all, changed, err := c.findDifferences(ctx, desired)
+		if words = all; err != nil || dry || len(changed) == 0 {
+			return err
 		}
 		list, err := json.Marshal(Object{"apiVersion": "v1", "kind": "List", "items": changed})
-		if err != nil {
-			return nil, err
-		}
-		_, err = c.Kubectl(ctx, string(list), "replace", "-f", "-")
 		if err == nil {
-			return words, nil
+			_, err = c.Kubectl(ctx, string(list), "replace", "-f", "-")
 		}
-		if !strings.Contains(err.Error(), "(Conflict)") {
-			return nil, err
-		}
-		if !engine.Sleep(ctx, engine.PollInterval) {
-			return nil, fmt.Errorf("other clients keep changing the Node objects: %w", err)
-		}
-	}
+		return err
+	})
+	return words, err
 }
 
 // findDifferences returns the differences of the nodes in words, by node, and the desired Node objects of the nodes to update. A
