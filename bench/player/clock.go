@@ -21,8 +21,7 @@ type Clock struct {
 	At     time.Time     // what the clock of the node showed
 }
 
-// Clocks converts times of a node's clock to the clock of this machine. It contains a reading before and a reading after a
-// workload.
+// Clocks converts times of a node's clock to the clock of this machine. It contains a reading before and a reading after a workload.
 type Clocks struct{ Before, After Clock }
 
 // ReadClock compares the clock of a node with the clock of this machine. date runs the command `date +%s%N` on the node.

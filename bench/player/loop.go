@@ -18,8 +18,7 @@ type Loop struct {
 	Poll  time.Duration // between two readings
 	Tasks int           // maximum number of submissions at the same time
 	Done  func() bool   // reports whether all jobs have ended
-	// Submit returns the next submission that is due. If no submission is due, it returns nil and the time at which Loop calls
-	// Submit again.
+	// Submit returns the next submission that is due. If no submission is due, it returns nil and the time at which Loop calls Submit again.
 	Submit func(now time.Time) (Task, time.Time)
 	// Read returns the next reading of what happened to the jobs. A reading that fails is repeated. The loop ends after
 	// [maxFailures] failures in a row.

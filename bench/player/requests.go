@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Request is a kind of request of a program, such as "POST pods" of an API server, and how many such requests the program has
-// counted.
+// Request is a kind of request of a program, such as "POST pods" of an API server, and how many such requests the program has counted.
 type Request struct {
 	Program  string `json:"program"`            // the program that has counted the requests
 	Sent     bool   `json:"sent,omitempty"`     // whether the program has sent the requests; otherwise it has received them

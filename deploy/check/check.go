@@ -1,6 +1,5 @@
-// Package check verifies that a deployment works. A [Condition] is a value with a name, a probe and an interval. [Await] waits
-// until all conditions hold. If a condition does not hold in time, Await returns what is missing, with log lines that explain
-// why.
+// Package check verifies that a deployment works. A [Condition] is a value with a name, a probe and an interval. [Await] waits until all
+// conditions hold. If a condition does not hold in time, Await returns what is missing, with log lines that explain why.
 //
 // The conditions themselves are defined by the callers and by the packages of the engines.
 package check
@@ -22,19 +21,16 @@ import (
 type Condition struct {
 	Name  string        // `all nodes are Ready`
 	Every time.Duration // interval between probes; 0 means 500 ms
-	// Limit is the time limit of a single probe, so that an unreachable node does not use up all the
-	// time; 0 means 30 s.
+	// Limit is the time limit of a single probe, so that an unreachable node does not use up all the time; 0 means 30 s.
 	Limit time.Duration
-	// Within is the time after which Await stops the probes of this condition. 0 means that only the deadline of Await's context
-	// stops them.
+	// Within is the time after which Await stops the probes of this condition. 0 means that only the deadline of Await's context stops them.
 	Within time.Duration
 	// Probe returns nil if the condition holds. Otherwise the error describes in one line what is missing.
 	Probe func(ctx context.Context) error
 	// Look is optional. While the condition does not hold, Await calls Look, which returns what is wrong on the nodes, such as a
 	// failed systemd unit.
 	Look Look
-	// Explain is optional. It returns a text that explains why the condition does not hold, such as the last
-	// lines of logs.
+	// Explain is optional. It returns a text that explains why the condition does not hold, such as the last lines of logs.
 	Explain func(ctx context.Context) string
 }
 
@@ -163,8 +159,7 @@ func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting f
 	return r
 }
 
-// Until probes the condition c until it holds or ctx ends, and at least once. It calls missing with the error of each
-// probe.
+// Until probes the condition c until it holds or ctx ends, and at least once. It calls missing with the error of each probe.
 func Until(ctx context.Context, c Condition, missing func(error)) error {
 	for first := true; ; first = false {
 		limited, cancel := context.WithTimeout(ctx, cmp.Or(c.Limit, defaultLimit))

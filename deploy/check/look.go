@@ -15,8 +15,7 @@ const (
 	lookAfter = 5 * time.Second // While does not look at the nodes during shorter waits
 	lookEvery = 10 * time.Second
 	lookTime  = 15 * time.Second // time limit of one look at the nodes
-	// lastingLimit is how long the looks at the nodes must report a problem that waiting rarely solves, before While ends the
-	// wait.
+	// lastingLimit is how long the looks at the nodes must report a problem that waiting rarely solves, before While ends the wait.
 	lastingLimit = time.Minute
 )
 

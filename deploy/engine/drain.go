@@ -10,8 +10,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// DrainOptions contains what a drain may delete. By default a drain deletes only work that the engine
-// creates again on another node.
+// DrainOptions contains what a drain may delete. By default a drain deletes only work that the engine creates again on another node.
 type DrainOptions struct {
 	// Allowed contains the [DrainOption.Name]s of the work that may be deleted permanently.
 	Allowed []string
@@ -75,8 +74,7 @@ func (c *DrainCheck) Add(o DrainOptions, option DrainOption, work, reason string
 	*into = append(*into, DrainItem{Work: work, Reason: reason, Option: "--drain-delete " + option.Name})
 }
 
-// BlockedError is returned if a drain would delete work permanently without permission, or would never
-// end.
+// BlockedError is returned if a drain would delete work permanently without permission, or would never end.
 type BlockedError struct {
 	Nodes map[string][]DrainItem // node → work that blocks its drain
 }
@@ -87,8 +85,7 @@ const maxShownItems = 10
 // Error returns one line for each item that blocks a drain.
 func (e *BlockedError) Error() string { return failure.Message(e) }
 
-// OnNode implements [failure.OnNode] for the first node. In the text, each line about another node begins
-// with the name of that node.
+// OnNode implements [failure.OnNode] for the first node. In the text, each line about another node begins with the name of that node.
 func (e *BlockedError) OnNode() (first, text string) {
 	var lines []string
 	for _, node := range nixeval.SortedNames(e.Nodes) {

@@ -1,10 +1,8 @@
-// Package engine is the interface between nixbench and the cluster software that the nodes run
-// together, such as Kubernetes. NixOS modules install and configure an engine. nixbench uses an engine
-// only through this package.
+// Package engine is the interface between nixbench and the cluster software that the nodes run together, such as Kubernetes. NixOS
+// modules install and configure an engine. nixbench uses an engine only through this package.
 //
-// The option `deployment.engine` of a node names the engine and the role of the node in the engine.
-// The modules of an engine set that option: a hive that imports these modules gets the checks and the
-// update order of the engine.
+// The option `deployment.engine` of a node names the engine and the role of the node in the engine. The modules of an engine set that
+// option: a hive that imports these modules gets the checks and the update order of the engine.
 package engine
 
 import (
@@ -21,8 +19,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Engine is the cluster software that the nodes run together. Its values can be compared with ==, so implementations are
-// pointers.
+// Engine is the cluster software that the nodes run together. Its values can be compared with ==, so implementations are pointers.
 //
 // An Engine stores nothing about the cluster in itself, so a later run of nixbench can uncordon the members that this run has
 // drained. When all nodes of a cluster change to another engine, such as from SLURM to Flux, all members are drained, but the
@@ -31,11 +28,10 @@ type Engine interface {
 	// Members returns the observed status of each registered member, by node. The map is empty while
 	// the cluster does not exist yet. Members returns an error if the engine does not answer.
 	Members(ctx context.Context) (map[string]Status, error)
-	// Drain moves work away from members before they are changed. It first marks all given members as
-	// drained, so that the work of one is not moved to another one of them. Then it waits until the
-	// work on these members has ended. Nodes that are not members are ignored. If the drain of one node
-	// fails, Drain removes all marks that it has set, and returns a [DrainError] or a [BlockedError]
-	// that names that node.
+	// Drain moves work away from members before they are changed. It first marks all given members as drained, so that the work of one is
+	// not moved to another one of them. Then it waits until the work on these members has ended. Nodes that are not members are ignored. If
+	// the drain of one node fails, Drain removes all marks that it has set, and returns a [DrainError] or a [BlockedError] that names that
+	// node.
 	Drain(ctx context.Context, nodes []string, o DrainOptions, report Report) error
 	// Uncordon removes the mark of a drain, so that the member takes work again. It does not wait until
 	// the member is ready. It does nothing for a node that is not a member, or that has no mark.
@@ -57,8 +53,7 @@ type Engine interface {
 	Inspector
 }
 
-// Report receives a text for the user: the progress of an operation on a node, or what the operation
-// waits for.
+// Report receives a text for the user: the progress of an operation on a node, or what the operation waits for.
 type Report func(node, text string)
 
 type CheckOptions struct {
@@ -70,10 +65,9 @@ type CheckOptions struct {
 	Away []string
 }
 
-// Admitter is an engine that must allow a node to join. Admit allows one node to join. It is called
-// for each node that runs its new system and is not a member yet. The node retries its join until it is
-// admitted, so the time of the call does not matter. Admit does nothing for a node that does not belong
-// to the engine.
+// Admitter is an engine that must allow a node to join. Admit allows one node to join. It is called for each node that runs its new
+// system and is not a member yet. The node retries its join until it is admitted, so the time of the call does not matter. Admit does
+// nothing for a node that does not belong to the engine.
 type Admitter interface {
 	Admit(ctx context.Context, node string) error
 }
@@ -119,8 +113,7 @@ type Certificate struct {
 	Name   string    `json:"name"`
 	Begins time.Time `json:"begins"`
 	Ends   time.Time `json:"ends"`
-	// Authority is set for a certificate authority. When it expires, the certificates that it has signed
-	// are not valid any more.
+	// Authority is set for a certificate authority. When it expires, the certificates that it has signed are not valid any more.
 	Authority bool `json:"authority,omitempty"`
 	// Renewer is the systemd unit on the node that renews the certificate, not later than at the time Due. Renewer is empty if no
 	// systemd unit renews the certificate.

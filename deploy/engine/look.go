@@ -25,8 +25,7 @@ type Inspector interface {
 	FindFaults(ctx context.Context, node string) ([]Fault, error)
 	// ControlUnit starts or stops a systemd unit on a node; verb is a command of systemctl.
 	ControlUnit(ctx context.Context, node, verb, unit string) error
-	// Controllers returns the members that nixbench changes one at a time, such as control planes: all other members depend on
-	// them.
+	// Controllers returns the members that nixbench changes one at a time, such as control planes: all other members depend on them.
 	Controllers() []string
 }
 
@@ -197,8 +196,7 @@ func unixTime(text string) time.Time {
 }
 
 var (
-	// klogPrefix matches the prefix of an error in the log of a Kubernetes program, such as
-	// "E1122 04:05:06.789012   1234 kubelet.go:1] ".
+	// klogPrefix matches the prefix of an error in the log of a Kubernetes program, such as "E1122 04:05:06.789012   1234 kubelet.go:1] ".
 	klogPrefix = regexp.MustCompile(`^[EF]\d{4} [0-9:.]+\s+\d+ (\S+\] )?`)
 	errorWord  = regexp.MustCompile(`\b([Ff]atal|[Ee]rror): `)
 )

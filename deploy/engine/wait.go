@@ -44,9 +44,8 @@ func Poll(ctx context.Context, pause time.Duration, probe func() (done bool, err
 	}
 }
 
-// AwaitReady waits until probe returns nil, which means that a node works after a change. It reports each new error of probe. If
-// the node does not work within five minutes, AwaitReady returns a [NotReadyError] with the log lines that readLog
-// returns.
+// AwaitReady waits until probe returns nil, which means that a node works after a change. It reports each new error of probe. If the node
+// does not work within five minutes, AwaitReady returns a [NotReadyError] with the log lines that readLog returns.
 func AwaitReady(ctx context.Context, node string, report Report, probe func(context.Context) error, readLog func(context.Context) string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

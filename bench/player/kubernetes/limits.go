@@ -141,8 +141,7 @@ func newLimit(name, value, byDefault, kind string) player.Limit {
 	return l
 }
 
-// parallelism is the default number of goroutines with which kube-scheduler tests nodes for a pod. No command-line flag sets this
-// number.
+// parallelism is the default number of goroutines with which kube-scheduler tests nodes for a pod. No command-line flag sets this number.
 const parallelism = "16"
 
 // settingLine matches a setting with a number in a configuration of kube-scheduler or kwok, in YAML or JSON.

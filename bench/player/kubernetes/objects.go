@@ -181,8 +181,7 @@ func hasHollow(members []engine.Member) bool {
 	return false
 }
 
-// placeOnHollow lets a pod run on hollow (simulated) nodes only, so that no workload runs on real and hollow nodes at the same
-// time.
+// placeOnHollow lets a pod run on hollow (simulated) nodes only, so that no workload runs on real and hollow nodes at the same time.
 func placeOnHollow(pod, annotations object, runtime string) {
 	pod["affinity"] = object{"nodeAffinity": object{"requiredDuringSchedulingIgnoredDuringExecution": object{"nodeSelectorTerms": []object{
 		{"matchExpressions": []object{{"key": kubernetesengine.HollowLabel, "operator": "Exists"}}}}}}}

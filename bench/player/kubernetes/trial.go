@@ -217,9 +217,8 @@ func (t *trial) addChange(j *job, c change) {
 	}
 }
 
-// report adds an event of a task, and, if it follows, the event of the job: the job is created when its first task is created,
-// and fails when its first task fails. Any other event of the job comes with that of its last task. A job with one task has only
-// events of the job.
+// report adds an event of a task, and, if it follows, the event of the job: the job is created when its first task is created, and fails
+// when its first task fails. Any other event of the job comes with that of its last task. A job with one task has only events of the job.
 func (t *trial) report(j *job, c change, kind string) {
 	if t.ended[j.ID] || j.seen[kind][c.task] || j.seen[player.Finish][c.task] {
 		return

@@ -129,8 +129,7 @@ func (p *Player) run(ctx context.Context, stdin *os.File, stdout, stderr io.Writ
 	return err
 }
 
-// read reads the events that the program prints. It returns nil instead of a check if the program has not printed the event
-// begin.
+// read reads the events that the program prints. It returns nil instead of a check if the program has not printed the event begin.
 func (p *Player) read(output io.Reader, jobs []workload.Job, begin func() time.Time, send func(player.Event)) (*check, error) {
 	var c *check
 	lines := bufio.NewScanner(output)

@@ -135,9 +135,8 @@ func (t *trial) fail(job string, at time.Time, text string) {
 	t.add(player.Event{Time: at, Kind: player.Failed, Job: job, Text: text})
 }
 
-// checkMissing returns an error if a job has ended but the log does not contain its end. alive contains the ids of the jobs that
-// had not ended before the log was read. A job must be missing in two calls, because a message takes some time to reach the
-// journal.
+// checkMissing returns an error if a job has ended but the log does not contain its end. alive contains the ids of the jobs that had not
+// ended before the log was read. A job must be missing in two calls, because a message takes some time to reach the journal.
 func (t *trial) checkMissing(alive map[string]bool) error {
 	before := t.missing
 	t.missing = map[string]bool{}

@@ -93,8 +93,7 @@ const (
 	maxExplained = 3
 )
 
-// ReadLog returns the last ten lines that journalctl prints on a node with filter, such as --unit=slurmd.service, or an
-// empty string.
+// ReadLog returns the last ten lines that journalctl prints on a node with filter, such as --unit=slurmd.service, or an empty string.
 func (h *Head) ReadLog(ctx context.Context, node, filter string) string {
 	out, err := h.Command(ctx, node, "journalctl", "--no-pager", "--quiet", "--output=cat", "--lines="+logLines, filter)
 	if err != nil {

@@ -16,17 +16,15 @@ import (
 
 // Node is a node as its batch system reports it. The zero value is a node that does not exist.
 type Node interface {
-	// Status returns the status of the node as a member of the cluster. The status has a reason if an administrator, or the batch
-	// system after a failure of the node, has taken the node out of service. isMember is false for a node that was removed or
-	// does not exist.
+	// Status returns the status of the node as a member of the cluster. The status has a reason if an administrator, or the batch system
+	// after a failure of the node, has taken the node out of service. isMember is false for a node that was removed or does not exist.
 	Status() (status engine.Status, isMember bool)
 	// IsDrained reports whether the node gets no new jobs. IsDrainedByUs reports whether nixbench has drained the node. nixbench
 	// does not end the drain of a node that an administrator or the batch system itself has drained.
 	IsDrained() bool
 	IsDrainedByUs() bool
 	IsBusy() bool // jobs run on the node, or are ending
-	// Problem returns the end of a sentence that begins with the node's name, such as " is offline". It is empty if the node
-	// takes jobs.
+	// Problem returns the end of a sentence that begins with the node's name, such as " is offline". It is empty if the node takes jobs.
 	Problem() string
 }
 
@@ -106,8 +104,7 @@ func (p Pool[N]) RemoveMember(ctx context.Context, node string) error {
 	return failure.On(node, err)
 }
 
-// Drain implements [engine.Engine]. It waits for the end of the jobs of all members, also of members that an administrator has
-// drained.
+// Drain implements [engine.Engine]. It waits for the end of the jobs of all members, also of members that an administrator has drained.
 func (p Pool[N]) Drain(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
 	all, err := p.System.Nodes(ctx)
 	switch {

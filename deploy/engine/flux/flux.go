@@ -39,8 +39,7 @@ func New(c engine.Cluster) *Engine {
 // asOwner is the first part of a command line: the rest runs as the user flux, the owner of the instance, who may submit jobs.
 var asOwner = []string{"setpriv", "--reuid=flux", "--regid=flux", "--init-groups", "--"}
 
-// errNoLeader is returned if the hive has no leader, or if the leader has not been set up yet, so that the instance does not
-// exist.
+// errNoLeader is returned if the hive has no leader, or if the leader has not been set up yet, so that the instance does not exist.
 var errNoLeader = errors.New("no leader is set up yet")
 
 // notSetUpError matches the messages of shells and sudo that the command flux is missing, so that the node is no leader yet. It

@@ -105,9 +105,8 @@ func parseQueues(out string, stopped []string) []queue {
 	return queues
 }
 
-// drainReason is the first part of the reason with which nixbench drains a node or stops a queue. After a run of nixbench that
-// was killed, the next run ends only drains with such a reason. Nodes that an administrator or Flux itself has drained stay
-// drained.
+// drainReason is the first part of the reason with which nixbench drains a node or stops a queue. After a run of nixbench that was
+// killed, the next run ends only drains with such a reason. Nodes that an administrator or Flux itself has drained stay drained.
 const drainReason = "nixbench: "
 
 // isReady reports whether the broker works, so that the node can run jobs unless it is drained.
@@ -176,8 +175,7 @@ func (q queue) key() string {
 	return q.name
 }
 
-// noScheduler is the reason that Flux shows for each queue between the start of the leader's broker and the load of the
-// scheduler.
+// noScheduler is the reason that Flux shows for each queue between the start of the leader's broker and the load of the scheduler.
 const noScheduler = "Scheduler is offline"
 
 func (s status) hasBusyNode() bool {

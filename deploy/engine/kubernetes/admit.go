@@ -92,8 +92,7 @@ const (
 	setupUnit = "nixbench-kubernetes.service"
 	// progressFile is the file on a node to which setupUnit writes the phase of the node, such as join.
 	progressFile = "/var/lib/nixbench/kubernetes.json"
-	// phaseWaiting is the phase of a deployed node that waits for the permission to create the cluster, or for
-	// another node.
+	// phaseWaiting is the phase of a deployed node that waits for the permission to create the cluster, or for another node.
 	phaseWaiting = "waiting"
 )
 

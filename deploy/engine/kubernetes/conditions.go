@@ -149,8 +149,7 @@ func (e checker) explainNodes(ctx context.Context) string {
 }
 
 const (
-	// maxExplained is the maximum number of nodes or pods whose logs an error quotes. Further nodes or pods usually have the
-	// same problem.
+	// maxExplained is the maximum number of nodes or pods whose logs an error quotes. Further nodes or pods usually have the same problem.
 	maxExplained = 3
 	logLines     = "15" // the number of lines from each log
 )

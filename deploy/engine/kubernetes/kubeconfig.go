@@ -79,8 +79,7 @@ func newAccess(cluster string, config []byte) *Access {
 	return a
 }
 
-// Ends returns the time at which the certificate of the administrator expires. It returns the zero time if
-// the credentials are a token.
+// Ends returns the time at which the certificate of the administrator expires. It returns the zero time if the credentials are a token.
 func (a *Access) Ends() time.Time {
 	if block, _ := pem.Decode(a.credentials.Certificate); block != nil {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
@@ -90,8 +89,7 @@ func (a *Access) Ends() time.Time {
 	return time.Time{}
 }
 
-// ParseKubeconfig parses a kubeconfig that [Access.Kubeconfig] has returned. It returns nil if the text is
-// not valid.
+// ParseKubeconfig parses a kubeconfig that [Access.Kubeconfig] has returned. It returns nil if the text is not valid.
 func ParseKubeconfig(kubeconfig []byte) *Access {
 	var c struct {
 		Context string `json:"current-context"`
@@ -102,8 +100,7 @@ func ParseKubeconfig(kubeconfig []byte) *Access {
 
 func (a *Access) User() string { return a.Cluster + "-admin" }
 
-// Kubeconfig returns a kubeconfig in JSON, which is valid YAML. The kubeconfig has one context, with the
-// name of the cluster.
+// Kubeconfig returns a kubeconfig in JSON, which is valid YAML. The kubeconfig has one context, with the name of the cluster.
 func (a *Access) Kubeconfig() ([]byte, error) {
 	data, err := json.MarshalIndent(api.Object{
 		"apiVersion": "v1", "kind": "Config", "current-context": a.Cluster, "preferences": api.Object{},

@@ -1,6 +1,5 @@
-// Package kubernetes is the engine for clusters that modules/kubernetes sets up with kubeadm. It runs kubectl on a
-// control plane over the SSH connection of the deployment, so the credentials of the cluster do not
-// leave its nodes.
+// Package kubernetes is the engine for clusters that modules/kubernetes sets up with kubeadm. It runs kubectl on a control plane over the
+// SSH connection of the deployment, so the credentials of the cluster do not leave its nodes.
 package kubernetes
 
 import (

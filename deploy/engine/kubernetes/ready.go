@@ -13,9 +13,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// WaitReady implements [engine.Engine]. It waits until the kubelet of the member works with the current configuration. On a
-// control plane, it also waits until the API server answers: otherwise the API could be unavailable when nixbench drains the next
-// node.
+// WaitReady implements [engine.Engine]. It waits until the kubelet of the member works with the current configuration. On a control
+// plane, it also waits until the API server answers: otherwise the API could be unavailable when nixbench drains the next node.
 func (e *Engine) WaitReady(ctx context.Context, node string, report engine.Report) error {
 	return engine.AwaitReady(ctx, node, report, func(ctx context.Context) error { return e.checkReady(ctx, node) },
 		e.explainMembers(func(m string) bool { return m == node }))

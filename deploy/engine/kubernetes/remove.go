@@ -124,8 +124,7 @@ func (e etcd) tryRemoveMember(ctx context.Context, node string) (mayAcceptLater 
 	return false, err
 }
 
-// isTimeout reports whether etcd did not answer a request in time, such as while it elects a leader or while the
-// disk is slow.
+// isTimeout reports whether etcd did not answer a request in time, such as while it elects a leader or while the disk is slow.
 func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "context deadline exceeded") ||
 		strings.Contains(err.Error(), "request timed out")

@@ -107,8 +107,7 @@ func controlPlaneVersions(members []member, of func(member) release) (oldest, ne
 	return slices.MinFunc(all, release.compare), slices.MaxFunc(all, release.compare)
 }
 
-// upgradeSteps describes the versions that an upgrade over several minor releases goes through. No minor release may be
-// skipped.
+// upgradeSteps describes the versions that an upgrade over several minor releases goes through. No minor release may be skipped.
 func upgradeSteps(from, to release) string {
 	text := fmt.Sprintf("set nixbench.kubernetes.package to release %d.%d and apply", from.major, from.minor+1)
 	for minor := from.minor + 2; minor < to.minor; minor++ {

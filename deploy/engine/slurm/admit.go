@@ -19,11 +19,10 @@ const restartScript = `since=$(systemctl show --timestamp=unix --property=Active
 since=${since#@}
 [ $(($(date +%s) - ${since:-0})) -lt 15 ] || systemctl restart slurmd.service`
 
-// Admit implements [engine.Admitter]. slurmd and slurmctld register only when they start. A controller that was recreated has
-// lost its list of nodes. So for a compute node that is not registered, Admit restarts slurmd; for the controller, it does so on
-// all such nodes of the hive. The jobs of these nodes continue. For a recreated node with slurmdbd, Admit restarts slurmctld,
-// which then registers with the new database. Admit also ends the drain that [Engine.RemoveMember] has left on a node of a static
-// list in slurm.conf.
+// Admit implements [engine.Admitter]. slurmd and slurmctld register only when they start. A controller that was recreated has lost its
+// list of nodes. So for a compute node that is not registered, Admit restarts slurmd; for the controller, it does so on all such nodes of
+// the hive. The jobs of these nodes continue. For a recreated node with slurmdbd, Admit restarts slurmctld, which then registers with the
+// new database. Admit also ends the drain that [Engine.RemoveMember] has left on a node of a static list in slurm.conf.
 func (e *Engine) Admit(ctx context.Context, name string) error {
 	var nodes []string
 	switch {

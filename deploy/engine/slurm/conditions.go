@@ -35,8 +35,7 @@ func (e *Engine) checkController(ctx context.Context) error {
 	return nil
 }
 
-// newJob returns a test job with one task on each compute node. The command line is command, then the options of the job, then
-// program.
+// newJob returns a test job with one task on each compute node. The command line is command, then the options of the job, then program.
 func (e *Engine) newJob(command []string, program ...string) batch.Job {
 	nodes, name := e.jobNodes(), batch.NewJobName()
 	command = append(command, "--job-name="+name, "--chdir=/", "--time=2", "--nodes="+strconv.Itoa(len(nodes)), "--ntasks-per-node=1", "--nodelist="+strings.Join(nodes, ","))
@@ -51,9 +50,8 @@ func (e *Engine) checkSrun(ctx context.Context) error {
 	return batch.CheckHosts("srun", out, e.jobNodes())
 }
 
-// batchScript is the script of a batch job. It fails unless srun works within the job on each node of the job. It is a test of
-// its own because SLURM sets SLURM_CONF in a batch job, so that wrappers of the commands may behave differently than in a login
-// shell.
+// batchScript is the script of a batch job. It fails unless srun works within the job on each node of the job. It is a test of its own
+// because SLURM sets SLURM_CONF in a batch job, so that wrappers of the commands may behave differently than in a login shell.
 const batchScript = `#!/bin/sh
 [ "$(srun --ntasks-per-node=1 printenv SLURMD_NODENAME | sort -u | wc -l)" = "$SLURM_JOB_NUM_NODES" ]
 `

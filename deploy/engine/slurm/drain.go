@@ -30,8 +30,7 @@ func (c *client) Mark(ctx context.Context, all map[string]node, nodes []string) 
 	return nil
 }
 
-// namesOf returns the names that the given nodes have in SLURM, as one list for SLURM's commands. registered contains all nodes
-// in SLURM.
+// namesOf returns the names that the given nodes have in SLURM, as one list for SLURM's commands. registered contains all nodes in SLURM.
 func namesOf(registered map[string]node, nodes []string) string {
 	var names []string
 	for _, name := range nodes {
@@ -54,10 +53,9 @@ func (c *client) Unmark(ctx context.Context, all map[string]node, nodes []string
 	return c.undrain(ctx, all, slices.DeleteFunc(nodes, func(name string) bool { return all[name].isRemoved() }))
 }
 
-// undrain ends the drain of nodes. It uses UNDRAIN and not RESUME, because RESUME would make a node available that is down. A
-// node that an administrator had set to DOWN before the drain becomes DOWN again, with the administrator's reason. Such a node
-// stays drained, because SLURM makes a node that is only DOWN available as soon as its slurmd registers or answers
-// (ReturnToService).
+// undrain ends the drain of nodes. It uses UNDRAIN and not RESUME, because RESUME would make a node available that is down. A node that
+// an administrator had set to DOWN before the drain becomes DOWN again, with the administrator's reason. Such a node stays drained,
+// because SLURM makes a node that is only DOWN available as soon as its slurmd registers or answers (ReturnToService).
 func (c *client) undrain(ctx context.Context, registered map[string]node, nodes []string) error {
 	var end []string
 	for _, name := range nodes {

@@ -169,8 +169,7 @@ func (n node) Problem() string {
 	return ""
 }
 
-// slurmdStart returns when the slurmd that has registered was started, by the clock of the node. It returns 1970 if the time is
-// unknown.
+// slurmdStart returns when the slurmd that has registered was started, by the clock of the node. It returns 1970 if the time is unknown.
 func (n node) slurmdStart() time.Time {
 	seconds, _ := strconv.ParseInt(n["SlurmdStartTime"], 10, 64)
 	return time.Unix(seconds, 0)

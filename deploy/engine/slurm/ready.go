@@ -37,9 +37,8 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 	return e.checkRegistered(ctx, name, n)
 }
 
-// checkRegistered returns an error unless the slurmd of the node runs and has registered since its start. It does not rely on the
-// state in SLURM: the controller reports a node as idle for minutes after its slurmd has died. Both times are from the clock of
-// the node.
+// checkRegistered returns an error unless the slurmd of the node runs and has registered since its start. It does not rely on the state
+// in SLURM: the controller reports a node as idle for minutes after its slurmd has died. Both times are from the clock of the node.
 func (e *Engine) checkRegistered(ctx context.Context, name string, n node) error {
 	unit, err := e.ReadUnit(ctx, name, "slurmd.service")
 	switch {

@@ -1,9 +1,8 @@
 // Package slurm is the engine for clusters that modules/slurm sets up. It runs SLURM's commands on the
 // controller over the SSH connection of the deployment, so nothing on the operator's machine needs MUNGE's key.
 //
-// The members are the controller, the compute nodes that the controller lists and that were not removed, and the node with
-// slurmdbd as soon as the controller uses slurmdbd. A drained member has the state DRAIN in SLURM: its jobs continue, and it gets
-// no new jobs.
+// The members are the controller, the compute nodes that the controller lists and that were not removed, and the node with slurmdbd as
+// soon as the controller uses slurmdbd. A drained member has the state DRAIN in SLURM: its jobs continue, and it gets no new jobs.
 package slurm
 
 import (
@@ -47,9 +46,8 @@ var asNobody = []string{"setpriv", "--reuid=nobody", "--regid=nogroup", "--clear
 // does not exist.
 var errNoController = errors.New("no controller is set up yet")
 
-// notSetUpError matches the messages of env, shells, sudo and SLURM if the node is no controller yet: scontrol is not installed,
-// or there is no slurm.conf. It does not match if another file is missing, such as the socket of munged: then the controller does
-// not work.
+// notSetUpError matches the messages of env, shells, sudo and SLURM if the node is no controller yet: scontrol is not installed, or there
+// is no slurm.conf. It does not match if another file is missing, such as the socket of munged: then the controller does not work.
 var notSetUpError = regexp.MustCompile(`env: .?scontrol.?: No such file or directory` +
 	`|scontrol: (command )?not found|Could not establish a configuration source`)
 

@@ -71,8 +71,7 @@ func (e *Engine) checkReleases(observed map[string]string, after map[string]rele
 	return cmp.Or(errs...) // the first one
 }
 
-// checkUpgrade returns an error unless a daemon of the desired release can read the state that the running daemon has
-// written.
+// checkUpgrade returns an error unless a daemon of the desired release can read the state that the running daemon has written.
 func checkUpgrade(daemon, node, observed string, desired release) error {
 	running := parseRelease(observed)
 	switch {
@@ -106,8 +105,7 @@ func checkPair(server, serverNode string, serverRelease release, client, clientN
 // release counts the releases of SLURM: 24.05, 24.11 and 25.05 are consecutive numbers.
 type release int
 
-// firstYear is the year of release 23.11, which has the number 1. Since then there is a release in each May and
-// November.
+// firstYear is the year of release 23.11, which has the number 1. Since then there is a release in each May and November.
 const firstYear = 23
 
 var releaseForm = regexp.MustCompile(`^(\d\d)\.(05|11)(\.|$)`)
@@ -126,8 +124,7 @@ func parseRelease(version string) release {
 	return max(r, 0)
 }
 
-// widerSupport is release 24.11. SLURM 24.11 and later support the three releases before their own, and older releases support
-// two.
+// widerSupport is release 24.11. SLURM 24.11 and later support the three releases before their own, and older releases support two.
 const widerSupport release = 3
 
 // oldestSupported returns the oldest release that works with r: r can read its state, and accepts its daemons.

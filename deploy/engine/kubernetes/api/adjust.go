@@ -14,9 +14,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// appliedAnnotation is the annotation with the labels and taints that nixbench applied to the node last.
-// nixbench removes a label or taint only if the annotation contains it and the hive does not contain it
-// any more. Labels and taints of other programs stay.
+// appliedAnnotation is the annotation with the labels and taints that nixbench applied to the node last. nixbench removes a label or
+// taint only if the annotation contains it and the hive does not contain it any more. Labels and taints of other programs stay.
 const appliedAnnotation = "nixbench.dev/applied"
 
 const adjustTimeout = time.Minute
@@ -107,8 +106,7 @@ func reconcileNode(n gjson.Result, want Desired) ([]string, Object, error) {
 	var last Desired
 	note, noted := node.Metadata.Annotations[appliedAnnotation]
 	if noted {
-		// Another client may have overwritten the annotation with an invalid value. Then no label or taint counts as applied by
-		// nixbench.
+		// Another client may have overwritten the annotation with an invalid value. Then no label or taint counts as applied by nixbench.
 		_ = json.Unmarshal([]byte(note), &last)
 	}
 	if node.Metadata.Labels == nil {

@@ -38,8 +38,7 @@ type Client struct {
 	lastAnswered string // the control plane on which kubectl succeeded last; see orderControlPlanes
 }
 
-// ErrNoControlPlane is returned if no control plane of the hive has been set up yet, so that the cluster
-// does not exist.
+// ErrNoControlPlane is returned if no control plane of the hive has been set up yet, so that the cluster does not exist.
 var ErrNoControlPlane = errors.New("no control plane is set up yet")
 
 // Kubectl runs kubectl on one control plane after the other until an API server answers, and returns the output of kubectl. It
@@ -153,8 +152,7 @@ func (c *Client) List(ctx context.Context, args ...string) ([]gjson.Result, erro
 // bytes of memory, but only two bytes of JSON. Real output has fewer values, even output of the maximum size.
 const maxValues = 1 << 19
 
-// ParseJSON parses the output of a program on a node. Its error is the end of a sentence that begins with the name of the
-// program.
+// ParseJSON parses the output of a program on a node. Its error is the end of a sentence that begins with the name of the program.
 func ParseJSON(text []byte) (gjson.Result, error) {
 	switch {
 	case !json.Valid(text): // json.Valid limits the depth of the JSON, and gjson.Valid does not

@@ -31,8 +31,7 @@ const (
 	// roundTimeout is the time limit of one kubectl drain command. evictPods repeats the command, and checks
 	// and reports the remaining pods after each command.
 	roundTimeout = 5 * time.Second
-	// brokenTimeout is the time limit of the drain of a broken node, on which the end of pods cannot be
-	// observed.
+	// brokenTimeout is the time limit of the drain of a broken node, on which the end of pods cannot be observed.
 	brokenTimeout = 10 * time.Second
 	// undoTimeout is the time limit of undoDrain. It must be longer than the restart of a control plane, because the API is
 	// unavailable during that restart.

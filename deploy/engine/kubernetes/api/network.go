@@ -111,9 +111,8 @@ func (p *probeRun) awaitPod(ctx context.Context, name string, done func(pod gjso
 	}
 }
 
-// explainPod returns an error with the reason why a pod did not reach its desired state: the last line of the pod's log. If the
-// log is empty, the reason is the pod's phase and why a container waits. If nixbench could not read the pod, the reason is the
-// last line of err.
+// explainPod returns an error with the reason why a pod did not reach its desired state: the last line of the pod's log. If the log is
+// empty, the reason is the pod's phase and why a container waits. If nixbench could not read the pod, the reason is the last line of err.
 func (p *probeRun) explainPod(ctx context.Context, name string, pod gjson.Result, err error) error {
 	if logs, logErr := p.Kubectl(ctx, "", "-n", p.namespace, "logs", name, "--tail=1"); logErr == nil && len(logs) > 0 {
 		return errors.New(strings.TrimSpace(string(logs)))

@@ -24,9 +24,8 @@ type pod struct {
 	block  budgetBlock // what blocks its eviction
 }
 
-// readPods returns the pods that are bound to each of the nodes. It lists the DaemonSets after the pods: otherwise the list of
-// DaemonSets could lack a new DaemonSet whose pod is in the list of pods. With withoutBudgets, it does not read which budgets
-// block evictions.
+// readPods returns the pods that are bound to each of the nodes. It lists the DaemonSets after the pods: otherwise the list of DaemonSets
+// could lack a new DaemonSet whose pod is in the list of pods. With withoutBudgets, it does not read which budgets block evictions.
 func (d Drainer) readPods(ctx context.Context, nodes []string, withoutBudgets bool) (map[string][]pod, error) {
 	pods := map[string][]gjson.Result{}
 	for _, node := range nodes {
@@ -85,9 +84,8 @@ func (p pod) isFinished() bool {
 
 func (p pod) isTerminating() bool { return p.Get("metadata.deletionTimestamp").Exists() }
 
-// isEvictable reports whether a drain evicts the pod. A drain does not evict static pods of the kubelet and
-// pods of DaemonSets, because they would be recreated on the same node at once. It evicts orphans, because
-// they are not recreated.
+// isEvictable reports whether a drain evicts the pod. A drain does not evict static pods of the kubelet and pods of DaemonSets, because
+// they would be recreated on the same node at once. It evicts orphans, because they are not recreated.
 func (p pod) isEvictable() bool {
 	return p.annotation("kubernetes.io/config.mirror") == "" && (p.controller() != "DaemonSet" || p.orphan || p.isFinished())
 }
@@ -102,9 +100,8 @@ func (p pod) hasEmptyDir() bool {
 	return p.isEvictable() && !p.isFinished() && p.Get("spec.volumes.#(emptyDir)").Exists()
 }
 
-// lostVolumes returns the names of the emptyDir volumes of the pod whose data a drain deletes. It leaves out
-// volumes in memory, volumes of cluster add-ons, because they contain only caches, and volumes that an
-// annotation for the cluster autoscaler declares safe to evict.
+// lostVolumes returns the names of the emptyDir volumes of the pod whose data a drain deletes. It leaves out volumes in memory, volumes
+// of cluster add-ons, because they contain only caches, and volumes that an annotation for the cluster autoscaler declares safe to evict.
 func (p pod) lostVolumes() []string {
 	system := strings.HasPrefix(p.Get("spec.priorityClassName").String(), "system-")
 	const safe = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -161,8 +158,7 @@ func checkPods(pods []pod, o engine.DrainOptions, budgets bool) engine.DrainChec
 	return check
 }
 
-// budgetBlock describes a PodDisruptionBudget that blocks the eviction of a pod. name is empty if no budget
-// blocks the eviction.
+// budgetBlock describes a PodDisruptionBudget that blocks the eviction of a pod. name is empty if no budget blocks the eviction.
 type budgetBlock struct {
 	name      string // the budget, as namespace/name
 	text      string // why the budget blocks the eviction
