@@ -21,10 +21,10 @@ var settingsTables = []string{"ingest", "job-manager", "policy", "queues", "sche
 // Limits implements [player.Player]. None of Flux' limits is a rate, such as jobs per second.
 func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	out, err := p.program.RunScript(ctx, limitsScript)
-	if err != nil {
-		return nil, fmt.Errorf("flux: read the configuration: %w", err)
+	var limits []player.Limit
+	if err == nil {
+		limits, err = parseLimits(string(out))
 	}
-	limits, err := parseLimits(string(out))
 	if err != nil {
 		return nil, fmt.Errorf("flux: read the configuration: %w", err)
 	}

@@ -83,10 +83,6 @@ func (p *Player) kubectl(args ...string) []string {
 	return append([]string{"kubectl", "--kubeconfig", accessFile}, args...)
 }
 
-func (p *Player) runKubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
-	return p.RunLong(ctx, p.Place().Commands, bytes.NewReader(stdin), p.kubectl(args...)...)
-}
-
 // Clean implements [player.Player]. It removes the watch, the kubeconfig on a client, and the namespace, which contains all
 // objects of the player.
 func (p *Player) Clean(ctx context.Context) error {

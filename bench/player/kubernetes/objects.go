@@ -170,15 +170,10 @@ func (o objects) check(jobs []workload.Job) error {
 const runtimeAnnotation = "nixbench.bench/runtime"
 
 func hasHollow(members []engine.Member) bool {
-	for _, m := range members {
-		var settings struct {
-			Hollow int `json:"hollow"`
-		}
-		if m.ReadSettings(&settings) == nil && settings.Hollow > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(members, func(m engine.Member) bool {
+		var settings struct{ Hollow int }
+		return m.ReadSettings(&settings) == nil && settings.Hollow > 0
+	})
 }
 
 // placeOnHollow lets a pod run on hollow (simulated) nodes only, so that no workload runs on real and hollow nodes at the same time.

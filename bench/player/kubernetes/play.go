@@ -77,7 +77,7 @@ func (p *Player) setUp(ctx context.Context) error {
 		return err
 	}
 	for {
-		_, err := p.runKubectl(ctx, pod, "create", "--validate=false", "--filename=-")
+		_, err := p.RunLong(ctx, p.Place().Commands, bytes.NewReader(pod), p.kubectl("create", "--validate=false", "--filename=-")...)
 		if err == nil || strings.Contains(err.Error(), "(AlreadyExists)") {
 			break
 		}

@@ -47,12 +47,13 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 		}
 	}
 	limits = append(limits, player.Limit{Name: "slurmd: Epilog", Value: describeEpilog(config)})
-	set := splitParameters(config["SchedulerParameters"])
+	parameters := strings.Split(config["SchedulerParameters"], ",")
+	set := engine.ParseProperties(strings.Join(parameters, "\n"))
 	for _, s := range schedulerParameters {
 		limits = append(limits, player.NewLimit("SchedulerParameters: "+s.name, set[s.name], s.byDefault))
 	}
 	for _, name := range flags {
-		if _, isSet := set[name]; isSet {
+		if slices.Contains(parameters, name) {
 			limits = append(limits, player.Limit{Name: "SchedulerParameters: " + name, Value: "set"})
 		}
 	}
@@ -72,15 +73,6 @@ func describeEpilog(config map[string]string) string {
 		return "none: after a job, slurmctld starts the next one in its loop, and not before batch_sched_delay"
 	}
 	return strings.Join(programs, ", ")
-}
-
-func splitParameters(text string) map[string]string {
-	set := map[string]string{}
-	for part := range strings.SplitSeq(text, ",") {
-		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		set[name] = value
-	}
-	return set
 }
 
 func (p *Player) readConfig(ctx context.Context) (map[string]string, error) {

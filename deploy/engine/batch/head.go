@@ -76,9 +76,13 @@ func (h *Head) RunJob(ctx context.Context, j Job) (string, error) {
 	return "", errors.New(text)
 }
 
-// CheckHosts checks out, the output of a command that has run once on each node of a job and printed the node's name. It returns
-// nil if out has exactly the names of the given nodes.
-func CheckHosts(command, out string, nodes []string) error {
+// CheckHosts runs a test job whose command, such as srun, runs a program once on each node of the job that prints the node's name. It
+// returns nil if the job has printed exactly the names of the given nodes.
+func (h *Head) CheckHosts(ctx context.Context, j Job, command string, nodes []string) error {
+	out, err := h.RunJob(ctx, j)
+	if err != nil {
+		return err
+	}
 	got, want := strings.Fields(out), slices.Sorted(slices.Values(nodes))
 	slices.Sort(got)
 	if !slices.Equal(got, want) {

@@ -54,11 +54,7 @@ func (e *Engine) newJob(command []string, program ...string) batch.Job {
 const cancelScript = `! flux pgrep "$1" > /dev/null || flux pkill "$1"`
 
 func (e *Engine) checkRun(ctx context.Context) error {
-	out, err := e.RunJob(ctx, e.newJob([]string{"flux", "run"}, "uname", "-n"))
-	if err != nil {
-		return err
-	}
-	return batch.CheckHosts("flux run", out, e.NodesOf(Compute))
+	return e.CheckHosts(ctx, e.newJob([]string{"flux", "run"}, "uname", "-n"), "flux run", e.NodesOf(Compute))
 }
 
 // batchScript submits a batch job with the options in its arguments, and waits for the end of the job. Flux starts an instance of

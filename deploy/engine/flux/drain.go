@@ -3,6 +3,7 @@ package flux
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ func (c *client) Nodes(ctx context.Context) (map[string]node, error) {
 		return nil, err
 	}
 	leader := s.nodes[c.Node()]
-	leader.leads, leader.busy = &s, s.hasBusyNode()
+	leader.leads, leader.busy = &s, slices.ContainsFunc(slices.Collect(maps.Values(s.nodes)), node.IsBusy)
 	s.nodes[c.Node()] = leader
 	return s.nodes, nil
 }

@@ -66,17 +66,12 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	if err != nil {
 		return nil, err
 	}
-	return changes, e.checkSameVersion(after)
-}
-
-// checkSameVersion returns an error if a node would have another version than the leader.
-func (e *Engine) checkSameVersion(desired map[string]string) error {
 	leader := e.Node()
 	for _, m := range e.Cluster.Members {
-		if version := desired[m.Node]; version != "" && version != desired[leader] {
-			return engine.NewVersionError("set nixbench.flux.package to the same version on all nodes, and apply to all nodes at once",
-				"flux: after this run %s would have version %s, and the leader %s version %s: Flux connects only brokers of the same version", m.Node, version, leader, desired[leader])
+		if version := after[m.Node]; version != "" && version != after[leader] {
+			return changes, engine.NewVersionError("set nixbench.flux.package to the same version on all nodes, and apply to all nodes at once",
+				"flux: after this run %s would have version %s, and the leader %s version %s: Flux connects only brokers of the same version", m.Node, version, leader, after[leader])
 		}
 	}
-	return nil
+	return changes, nil
 }

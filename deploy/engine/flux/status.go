@@ -178,15 +178,6 @@ func (q queue) key() string {
 // noScheduler is the reason that Flux shows for each queue between the start of the leader's broker and the load of the scheduler.
 const noScheduler = "Scheduler is offline"
 
-func (s status) hasBusyNode() bool {
-	for _, n := range s.nodes {
-		if n.busy {
-			return true
-		}
-	}
-	return false
-}
-
 // describe returns the state of a node that takes no jobs, such as offline, and the reason of a drain.
 func (n node) describe() string {
 	switch {

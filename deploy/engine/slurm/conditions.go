@@ -43,11 +43,7 @@ func (e *Engine) newJob(command []string, program ...string) batch.Job {
 }
 
 func (e *Engine) checkSrun(ctx context.Context) error {
-	out, err := e.RunJob(ctx, e.newJob([]string{"srun", "--immediate=20"}, "printenv", "SLURMD_NODENAME"))
-	if err != nil {
-		return err
-	}
-	return batch.CheckHosts("srun", out, e.jobNodes())
+	return e.CheckHosts(ctx, e.newJob([]string{"srun", "--immediate=20"}, "printenv", "SLURMD_NODENAME"), "srun", e.jobNodes())
 }
 
 // batchScript is the script of a batch job. It fails unless srun works within the job on each node of the job. It is a test of its own
