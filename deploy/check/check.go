@@ -76,6 +76,7 @@ func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Resu
 	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(conditions)})
 	var results []Result
 	var err error
+	held := 0
 	for i, c := range conditions {
 		if err != nil {
 			results = append(results, Result{Name: c.Name})
@@ -86,18 +87,19 @@ func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Resu
 		})
 		results = append(results, r)
 		if r.OK {
-			send.Send(event.Event{Kind: event.Progress, Phase: event.Check, Done: i + 1, Total: len(conditions), Text: c.Name})
+			held++
+			send.Send(event.Event{Kind: event.Progress, Phase: event.Check, Done: held, Total: len(conditions), Text: c.Name})
 			continue
 		}
 		if err = cancelCause(ctx); err == nil {
 			err = &Error{Results: results}
 		}
 	}
-	text := fmt.Sprintf("%d of %d hold", countHeld(results), len(conditions))
+	text := fmt.Sprintf("%d of %d hold", held, len(conditions))
 	if err == nil && len(conditions) > 0 {
 		text = conditions[len(conditions)-1].Name
 	}
-	send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Done: countHeld(results), Total: len(conditions), Failed: err != nil, Text: text})
+	send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Done: held, Total: len(conditions), Failed: err != nil, Text: text})
 	return results, err
 }
 
@@ -107,16 +109,6 @@ func cancelCause(ctx context.Context) error {
 		return cause
 	}
 	return nil
-}
-
-func countHeld(results []Result) int {
-	n := 0
-	for _, r := range results {
-		if r.OK {
-			n++
-		}
-	}
-	return n
 }
 
 // awaitCondition probes the condition c until it holds or ctx ends, and at least once. Whenever the text about what is missing

@@ -81,15 +81,9 @@ func (t *trial) listEvents(node string, clock player.Clocks) []player.Event {
 		if j.started.IsZero() {
 			continue
 		}
-		at := j.ended
-		if at.IsZero() { // the command did not end
-			at = now
-		}
+		at := cmp.Or(j.ended, now) // the command may not have ended
 		if first, ok := created[j.ID]; ok && first.Before(at) {
-			at = first
-		}
-		if at.Before(j.started) { // because of the errors of the clock readings
-			at = j.started
+			at = slices.MaxFunc([]time.Time{first, j.started}, time.Time.Compare) // because of the errors of the clock readings
 		}
 		out = append(out, player.Event{Time: at, Kind: player.Submit, Job: j.ID})
 	}

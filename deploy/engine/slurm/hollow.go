@@ -71,10 +71,6 @@ func join(nodes map[string]node, machine string, numbers []int) node {
 	return joined
 }
 
-// runsJobs reports whether the node can run jobs unless it is drained. A machine with hollow nodes can run jobs if one of the
-// hollow nodes can.
-func (n node) runsJobs() bool { return n.isReady() || n["AnyReady"] != "" }
-
 // rank returns a number for the state of a hollow node. A machine has the state of the hollow node with the highest rank.
 func (n node) rank() int {
 	switch {
