@@ -80,13 +80,6 @@ read -r -t 1 -u 3 _
 kill "$tail"
 `
 
-func (t *Tail[T]) check(ctx context.Context) error {
-	if err := t.Check(ctx); err != nil {
-		return fmt.Errorf("%s: %w", t.What, err)
-	}
-	return nil
-}
-
 // read returns the lines after the first offset bytes, and the new offset.
 func (t *Tail[T]) read(ctx context.Context, offset int) (lines []T, next int, err error) {
 	out, err := t.Run(ctx, nil, "tail", "--bytes=+"+strconv.Itoa(offset+1), t.File())
@@ -114,7 +107,7 @@ func (t *Tail[T]) Begin(ctx context.Context, isFirst func(T) bool) error {
 		if err != nil || slices.ContainsFunc(lines, isFirst) {
 			return err == nil, err
 		}
-		return false, t.check(ctx)
+		return false, t.Check(ctx)
 	})
 }
 
@@ -137,7 +130,7 @@ func (t *Tail[T]) Read(ctx context.Context, add func([]T)) func() func() (func()
 					return nil
 				}
 				t.active = time.Now()
-				return t.check(ctx)
+				return t.Check(ctx)
 			}, err
 		}
 	}

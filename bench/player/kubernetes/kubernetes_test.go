@@ -370,7 +370,7 @@ func TestAnswers(t *testing.T) {
 		"no file":             {"tail", 2, 1000, "", lost, "read the watch: connection lost"},
 		"a line with garbage": {"tail", 2, 1000, "garbage\n", nil, "unexpected line"},
 		"a line with no time": {"tail", 2, 1000, "now|ADDED|a|a||||||\n", nil, "without a time"},
-		"an ended watch":      {"tail", 2, 1000, "1.5", nil, "read the watch: nixbench-bench-watch.service has ended: it printed no error"},
+		"an ended watch":      {"tail", 2, 1000, "1.5", nil, "nixbench-bench-watch.service has ended: it printed no error"},
 	} {
 		f := newFake(t)
 		f.answer[test.program] = func(n int) (string, error) {

@@ -15,18 +15,21 @@ import (
 )
 
 // flag is a flag of a static pod that limits how fast jobs run, with its default.
-type flag struct{ name, byDefault string }
+type flag struct {
+	name, byDefault string
+	kind            string // the kind of events, such as Bound, whose rate the flag limits
+}
 
 // schedulerFlags and controllerFlags are flags that limit the requests of kube-scheduler and kube-controller-manager per second.
 // kube-scheduler binds each pod with one request; it sends events with another client. In kube-controller-manager, each
 // controller has a client with this limit. The controller of Jobs creates pods, updates the status of Jobs, removes finalizers of
 // pods and sends events, so it creates fewer pods per second than the limit.
 var (
-	schedulerFlags  = []flag{{"kube-api-qps", "50"}, {"kube-api-burst", "100"}}
-	controllerFlags = []flag{{"kube-api-qps", "20"}, {"kube-api-burst", "30"}, {"concurrent-job-syncs", "5"}}
+	schedulerFlags  = []flag{{"kube-api-qps", "50", player.Bound}, {"kube-api-burst", "100", ""}}
+	controllerFlags = []flag{{"kube-api-qps", "20", player.Created}, {"kube-api-burst", "30", ""}, {"concurrent-job-syncs", "5", ""}}
 	// serverFlags are two flags of the API server. The sum of their values is how many requests the API server answers at the
 	// same time. It shares this number between its clients.
-	serverFlags = []flag{{"max-requests-inflight", "400"}, {"max-mutating-requests-inflight", "200"}}
+	serverFlags = []flag{{"max-requests-inflight", "400", ""}, {"max-mutating-requests-inflight", "200", ""}}
 )
 
 // Limits implements [player.Player]. It reads the limits of the scheduler that places the workload's pods, if this scheduler is
@@ -49,7 +52,7 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	// The first limit is that of the player itself: a kubectl command sends one request after the other. The rate limit of
 	// client-go does not apply, because kubectl has a new client for each object.
 	limits := slices.Concat([]player.Limit{{Name: "nixbench: kubectl create commands at the same time", Value: strconv.Itoa(maxCreates)}}, scheduler,
-		flagLimits("kube-controller-manager", controllers, controllerFlags, player.Created), flagLimits("kube-apiserver", server, serverFlags, ""))
+		flagLimits("kube-controller-manager", controllers, controllerFlags), flagLimits("kube-apiserver", server, serverFlags))
 	if p.objects.hollow {
 		config, err := p.readConfigMap(ctx, "kwok", "kwok.yaml")
 		if err != nil {
@@ -79,7 +82,7 @@ func (p *Player) schedulerLimits(ctx context.Context) ([]player.Limit, error) {
 		config, err := p.readFile(ctx, file)
 		return append([]player.Limit{{Name: "kube-scheduler: config", Value: file}}, configLimits("kube-scheduler", config)...), err
 	}
-	return append(flagLimits("kube-scheduler", manifest, schedulerFlags, player.Bound), newLimit("kube-scheduler: parallelism", "", parallelism, "")), err
+	return append(flagLimits("kube-scheduler", manifest, schedulerFlags), newLimit("kube-scheduler: parallelism", "", parallelism, "")), err
 }
 
 // readConfigMap returns an entry of a ConfigMap in the namespace kube-system. It is empty if it does not exist.
@@ -117,16 +120,11 @@ func (p *Player) readFile(ctx context.Context, file string) ([]byte, error) {
 // flagLine matches an argument in the manifests that kubeadm writes.
 var flagLine = regexp.MustCompile(`^- ['"]?--([a-z0-9-]+)=(.*?)['"]?$`)
 
-// flagLimits returns the limits that the flags of a static pod set. kind is the kind of events, such as Bound, whose rate the
-// flag kube-api-qps limits.
-func flagLimits(program string, manifest map[string]string, flags []flag, kind string) []player.Limit {
+// flagLimits returns the limits that the flags of a static pod set.
+func flagLimits(program string, manifest map[string]string, flags []flag) []player.Limit {
 	var limits []player.Limit
 	for _, f := range flags {
-		of := ""
-		if f.name == "kube-api-qps" {
-			of = kind
-		}
-		limits = append(limits, newLimit(program+": "+f.name, manifest[f.name], f.byDefault, of))
+		limits = append(limits, newLimit(program+": "+f.name, manifest[f.name], f.byDefault, f.kind))
 	}
 	return limits
 }
