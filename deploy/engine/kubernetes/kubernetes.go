@@ -153,3 +153,6 @@ func (k *kubeadm) settings() (settings, error) {
 	}
 	return s, nil
 }
+
+// HollowLabel is the label of a hollow node: a Node object without a machine of its own, which another machine simulates.
+const HollowLabel = api.HollowLabel

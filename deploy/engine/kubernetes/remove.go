@@ -152,3 +152,12 @@ func (e etcd) run(ctx context.Context, node, url string, args ...string) ([]byte
 		"--command-timeout=" + etcdctlTimeout.String(),
 		"--cacert=" + pki + "ca.crt", "--cert=" + pki + "server.crt", "--key=" + pki + "server.key"}, args...)...)
 }
+
+// removeHollow deletes the hollow nodes that a machine simulates. Kubernetes then deletes the pods of these nodes.
+func (e remover) removeHollow(ctx context.Context, machine string) error {
+	_, err := e.Kubectl(ctx, "", "delete", "nodes", "-l", HollowLabel+"="+machine, "--wait=false")
+	if err != nil && !errors.Is(err, api.ErrNoControlPlane) {
+		return failure.On(machine, fmt.Errorf("delete its hollow nodes from the cluster: %w", err))
+	}
+	return nil
+}
