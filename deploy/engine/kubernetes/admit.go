@@ -16,7 +16,7 @@ import (
 // Admit implements [engine.Admitter]. It gives the node the credentials for the join. If the cluster exists, Admit starts the
 // join of the node. If no control plane has been set up, Admit permits the first control plane to create the cluster. A node
 // needs this permission because it cannot distinguish a cluster that does not exist from a cluster that is down.
-func (e joiner) Admit(ctx context.Context, node string) error {
+func (e *Engine) Admit(ctx context.Context, node string) error {
 	all := e.NodesOf(ControlPlane)
 	switch {
 	case !e.Has(node):
@@ -56,7 +56,7 @@ const nodeUser = "system:node:"
 // sendCredentials writes a kubeconfig for the join to a file on the node. The user in the kubeconfig is the node itself: the API
 // server allows this user to request a certificate for the kubelet of this node, and for no other node. A bootstrap token would
 // allow every node that has the token to become any other node. The node adds the address of the API server to the file.
-func (e joiner) sendCredentials(ctx context.Context, node, file string) error {
+func (e *Engine) sendCredentials(ctx context.Context, node, file string) error {
 	authority, certificate, key, err := e.Issue("cluster-ca", nodeUser+node, "system:nodes")
 	if err != nil {
 		return err
@@ -75,14 +75,14 @@ func (e joiner) sendCredentials(ctx context.Context, node, file string) error {
 
 // isBeingCreated reports whether a control plane is creating the cluster now. A control plane in phaseWaiting does not count,
 // because it may still wait for nixbench's permission.
-func (e joiner) isBeingCreated(ctx context.Context) bool {
+func (e *Engine) isBeingCreated(ctx context.Context) bool {
 	return slices.ContainsFunc(e.NodesOf(ControlPlane), func(node string) bool {
 		phase := e.phaseOf(ctx, node)
 		return phase != "" && phase != "ready" && phase != phaseWaiting
 	})
 }
 
-func (e joiner) phaseOf(ctx context.Context, node string) string {
+func (e *Engine) phaseOf(ctx context.Context, node string) string {
 	phase, _ := e.readPhase(ctx, node)
 	return phase
 }

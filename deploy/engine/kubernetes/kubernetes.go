@@ -28,21 +28,13 @@ type Engine struct {
 	*kubeadm
 	api.Drainer
 	checker
-	joiner
-	remover
-	upgrader
 }
 
-// The methods of Engine are divided among these types.
-type (
-	checker struct { // the conditions that must hold at the end of a run
-		*kubeadm
-		away []string // see [engine.CheckOptions]
-	}
-	joiner   struct{ *kubeadm } // the join of new members
-	remover  struct{ *kubeadm } // the removal of members
-	upgrader struct{ *kubeadm } // the changes of the members' versions
-)
+// checker has the conditions that must hold at the end of a run.
+type checker struct {
+	*kubeadm
+	away []string // see [engine.CheckOptions]
+}
 
 // kubeadm is a cluster that kubeadm has set up. Its client runs kubectl against the API server of a control plane. It does not
 // use the endpoint in admin.conf, which may be the address of a removed node.
@@ -54,7 +46,7 @@ func New(c engine.Cluster) *Engine {
 		s, err := k.settings()
 		return []string{fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, err
 	}
-	return &Engine{k, api.NewDrainer(k.Client), checker{kubeadm: k}, joiner{k}, remover{k}, upgrader{k}}
+	return &Engine{k, api.NewDrainer(k.Client), checker{kubeadm: k}}
 }
 
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {

@@ -21,14 +21,14 @@ import (
 // object, in this order. The etcd member is removed first: if etcd refuses the removal because quorum would be lost, the etcd
 // data of the node must stay. Without these data, a member that etcd still counts cannot rejoin. The Node object is deleted last,
 // so that the next run repeats an interrupted removal.
-func (e remover) RemoveMember(ctx context.Context, node string) error {
+func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 	nodes, err := e.Nodes(ctx)
 	if err != nil {
 		return failure.On(node, fmt.Errorf("delete from the cluster: %w", err))
 	}
 	n, registered := nodes[node]
 	if !registered || hasControlPlaneLabel(n) || e.IsControlPlane(node) {
-		if err := etcd(e).removeEtcdMember(ctx, node); err != nil {
+		if err := e.removeEtcdMember(ctx, node); err != nil {
 			return failure.On(node, fmt.Errorf("etcd: %w", err))
 		}
 	}
@@ -52,7 +52,7 @@ func (e remover) RemoveMember(ctx context.Context, node string) error {
 
 // resetNode deletes the cluster state on a node, so that the node can join again if the user keeps its machine. It does nothing
 // if the node cannot be reached or has not joined the cluster.
-func (e remover) resetNode(ctx context.Context, node string) error {
+func (e *Engine) resetNode(ctx context.Context, node string) error {
 	if _, err := e.Command(ctx, node, "test", "-e", "/etc/kubernetes/kubelet.conf"); err != nil {
 		return nil
 	}
@@ -70,12 +70,10 @@ const (
 	etcdRemovalTimeout = time.Minute      // how long the removal of a member is repeated while etcd refuses the removal
 )
 
-type etcd struct{ *kubeadm }
-
 // removeEtcdMember removes the etcd member of a control plane that is being removed or that no longer exists. This is necessary
 // because the failure of another member can lose quorum while etcd still counts a member that is down. etcd refuses a removal
 // that would lose quorum. If etcd may accept the removal later, removeEtcdMember retries it for etcdRemovalTimeout.
-func (e etcd) removeEtcdMember(ctx context.Context, node string) error {
+func (e *kubeadm) removeEtcdMember(ctx context.Context, node string) error {
 	end := time.Now().Add(etcdRemovalTimeout)
 	return engine.Poll(ctx, engine.PollInterval, func() (bool, error) {
 		mayAcceptLater, err := e.tryRemoveMember(ctx, node)
@@ -89,13 +87,13 @@ func (e etcd) removeEtcdMember(ctx context.Context, node string) error {
 // tryRemoveMember lists the members of etcd and removes the member of the node. It returns nil if etcd has no such member: an
 // earlier removal may have succeeded although etcdctl did not receive the answer. If the removal fails, mayAcceptLater says
 // whether etcd may accept the removal later.
-func (e etcd) tryRemoveMember(ctx context.Context, node string) (mayAcceptLater bool, err error) {
+func (e *kubeadm) tryRemoveMember(ctx context.Context, node string) (mayAcceptLater bool, err error) {
 	for _, other := range e.NodesOf(ControlPlane) {
 		if other == node {
 			continue
 		}
 		var list []byte
-		list, err = e.run(ctx, other, "", "member", "list", "-w", "json", "--hex")
+		list, err = e.etcdctl(ctx, other, "", "member", "list", "-w", "json", "--hex")
 		if err != nil {
 			continue
 		}
@@ -109,7 +107,7 @@ func (e etcd) tryRemoveMember(ctx context.Context, node string) (mayAcceptLater 
 		if i < 0 {
 			return false, nil
 		}
-		_, err = e.run(ctx, other, "", "member", "remove", members[i].Get("ID").String())
+		_, err = e.etcdctl(ctx, other, "", "member", "remove", members[i].Get("ID").String())
 		if err == nil {
 			return false, nil
 		}
@@ -132,21 +130,21 @@ func isTimeout(err error) bool {
 
 // listFailedMembers returns the names of the etcd members that do not answer, without the member of node. It runs etcdctl on the
 // node that from names.
-func (e etcd) listFailedMembers(ctx context.Context, from, node string, members []gjson.Result) []string {
+func (e *kubeadm) listFailedMembers(ctx context.Context, from, node string, members []gjson.Result) []string {
 	var down []string
 	for _, m := range members {
 		name := m.Get("name").String()
 		if name == node {
 			continue
 		}
-		if _, err := e.run(ctx, from, m.Get("clientURLs.0").String(), "endpoint", "health"); err != nil {
+		if _, err := e.etcdctl(ctx, from, m.Get("clientURLs.0").String(), "endpoint", "health"); err != nil {
 			down = append(down, cmp.Or(name, m.Get("peerURLs.0").String())) // etcd reports no name of a member that has never started
 		}
 	}
 	return down
 }
 
-func (e etcd) run(ctx context.Context, node, url string, args ...string) ([]byte, error) {
+func (e *kubeadm) etcdctl(ctx context.Context, node, url string, args ...string) ([]byte, error) {
 	const pki = "/etc/kubernetes/pki/etcd/"
 	return e.Command(ctx, node, append([]string{"etcdctl", "--endpoints=" + cmp.Or(url, "https://127.0.0.1:2379"),
 		"--command-timeout=" + etcdctlTimeout.String(),
@@ -154,7 +152,7 @@ func (e etcd) run(ctx context.Context, node, url string, args ...string) ([]byte
 }
 
 // removeHollow deletes the hollow nodes that a machine simulates. Kubernetes then deletes the pods of these nodes.
-func (e remover) removeHollow(ctx context.Context, machine string) error {
+func (e *Engine) removeHollow(ctx context.Context, machine string) error {
 	_, err := e.Kubectl(ctx, "", "delete", "nodes", "-l", HollowLabel+"="+machine, "--wait=false")
 	if err != nil && !errors.Is(err, api.ErrNoControlPlane) {
 		return failure.On(machine, fmt.Errorf("delete its hollow nodes from the cluster: %w", err))

@@ -20,7 +20,7 @@ const maxKubeletSkew = 3
 // not be newer than the API server, and must not be more than maxKubeletSkew minor releases older.
 //
 // The version of a control plane's kubelet counts as that of its API server, because both are upgraded together.
-func (e upgrader) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
+func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*engine.CommandTimeout)
 	defer cancel()
 	nodesInCluster, err := e.Nodes(ctx)
