@@ -1,8 +1,10 @@
 package flux
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"strings"
 	"syscall"
 	"time"
 
@@ -75,7 +77,7 @@ func (t *trial) addEvent(job string, l line) {
 		t.add(job, player.Launched, l.Time)
 	case "exception":
 		if l.Context.Severity == 0 && t.problem[job] == "" {
-			t.problem[job] = describe(l)
+			t.problem[job] = strings.TrimSuffix(l.Context.Type+": "+l.Context.Note, ": ") // such as `cancel` or `exec: no such file`
 		}
 	case "finish":
 		switch {
@@ -88,20 +90,8 @@ func (t *trial) addEvent(job string, l line) {
 			t.add(job, player.Finish, l.Time)
 		}
 	case "clean":
-		text := t.problem[job]
-		if text == "" {
-			text = "the job has ended without a status"
-		}
-		t.fail(job, l.Time, text)
+		t.fail(job, l.Time, cmp.Or(t.problem[job], "the job has ended without a status"))
 	}
-}
-
-// describe returns why an exception has ended a job, such as `cancel` or `exec: no such file`.
-func describe(l line) string {
-	if l.Context.Note == "" {
-		return l.Context.Type
-	}
-	return l.Context.Type + ": " + l.Context.Note
 }
 
 // describeStatus returns how a task has ended, such as by a signal. status is that of wait(2).

@@ -204,9 +204,7 @@ func (t *trial) addChange(j *job, c change) {
 	case c.phase == "Succeeded":
 		t.report(j, c, player.Finish)
 	case c.phase == "Failed", c.deleted:
-		if c.text == "" {
-			c.text = "pod " + c.pod + " was deleted"
-		}
+		c.text = cmp.Or(c.text, "pod "+c.pod+" was deleted")
 		t.report(j, c, player.Failed)
 	}
 }

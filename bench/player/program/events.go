@@ -50,18 +50,18 @@ func parseLine(text []byte) (line, error) {
 type check struct {
 	jobs    map[string]workload.Job // nil: the workload has no list of jobs, and the program decides them
 	start   time.Time
-	seen    map[string]map[eventKey]bool // the events that each job and its tasks have had, by job
+	seen    map[eventKey]bool // the events that each job and its tasks have had
 	ended   map[string]bool
 	waiting map[string]int // number of tasks that have not ended, by job; only for jobs whose tasks have events of their own
 }
 
 type eventKey struct {
-	kind string
-	task int
+	job, kind string
+	task      int
 }
 
 func newCheck(jobs []workload.Job, start time.Time) *check {
-	c := &check{start: start, seen: map[string]map[eventKey]bool{}, ended: map[string]bool{}, waiting: map[string]int{}}
+	c := &check{start: start, seen: map[eventKey]bool{}, ended: map[string]bool{}, waiting: map[string]int{}}
 	if len(jobs) > 0 {
 		c.jobs = map[string]workload.Job{}
 	}
@@ -74,7 +74,7 @@ func newCheck(jobs []workload.Job, start time.Time) *check {
 // event returns the event in a line that the program has printed. read is the time at which nixbench read the line.
 func (c *check) event(l line, read time.Time) (player.Event, error) {
 	at := time.UnixMicro(l.Time)
-	key := eventKey{l.Event, l.Task}
+	key := eventKey{l.ID, l.Event, l.Task}
 	j, known := c.jobs[l.ID]
 	switch {
 	case l.Event == beginEvent:
@@ -89,13 +89,10 @@ func (c *check) event(l line, read time.Time) (player.Event, error) {
 		return player.Event{}, fmt.Errorf("job %s has no task %d; tasks count from 1, and 0 is the whole job", l.ID, l.Task)
 	case at.Before(c.start.Add(-clockError)) || at.After(read.Add(clockError)):
 		return player.Event{}, fmt.Errorf("the time %d is not between the beginning (%d) and now (%d); it is in microseconds since the epoch", l.Time, c.start.UnixMicro(), read.UnixMicro())
-	case c.seen[l.ID][key]:
+	case c.seen[key]:
 		return player.Event{}, fmt.Errorf("job %s has had the event %s already", l.ID, l.Event)
 	}
-	if c.seen[l.ID] == nil {
-		c.seen[l.ID] = map[eventKey]bool{}
-	}
-	c.seen[l.ID][key] = true
+	c.seen[key] = true
 	c.end(l)
 	return player.Event{Time: at, Kind: l.Event, Job: l.ID, Task: l.Task, Node: l.Node, Text: l.Text}, nil
 }

@@ -135,10 +135,7 @@ func parseAnswers(out []byte, n int) ([]answer, error) {
 			return nil, err
 		}
 		if refusal, ok := strings.CutPrefix(text, "!"); ok {
-			answers[i].refusal = strings.TrimPrefix(strings.TrimSpace(refusal), "sbatch: error: ")
-			if answers[i].refusal == "" {
-				answers[i].refusal = "sbatch failed"
-			}
+			answers[i].refusal = cmp.Or(strings.TrimPrefix(strings.TrimSpace(refusal), "sbatch: error: "), "sbatch failed")
 			continue
 		}
 		if _, err := strconv.ParseUint(text, 10, 32); err != nil {

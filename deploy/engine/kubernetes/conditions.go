@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -173,10 +174,7 @@ func (k *kubeadm) explainMembers(which func(node string) bool) func(context.Cont
 
 func (k *kubeadm) explainMember(ctx context.Context, node string) []string {
 	phase, text := k.readPhase(ctx, node)
-	if phase == "" {
-		phase = "no phase"
-	}
-	texts := []string{fmt.Sprintf("%s: %s%s", node, phase, text)}
+	texts := []string{fmt.Sprintf("%s: %s%s", node, cmp.Or(phase, "no phase"), text)}
 	for _, unit := range []string{setupUnit, kubeletUnit} {
 		out, err := k.Run(ctx, node, nil, "journalctl", "--no-pager", "-q", "-o", "cat", "-n", logLines, "-u", unit)
 		if err != nil {
