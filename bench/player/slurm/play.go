@@ -32,7 +32,10 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 			return err
 		},
 		Follow: func(ctx context.Context, start time.Time) error {
-			return p.follow(ctx, t, p.arraySize(config), start, cursor)
+			if err := p.follow(ctx, t, p.arraySize(config), start, cursor); err != nil {
+				return err
+			}
+			return t.checkComplete()
 		},
 		Events: func(map[string]player.Clocks) []player.Event { return t.events }, Capacity: t.submissions.Rate,
 	}, begin, send)
@@ -43,7 +46,7 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 	t.queue = player.NewQueue(t.jobs, start, func(j workload.Job) bool { return j.Think > 0 }) // slurmctld itself holds the other jobs with After
 	submitting := false
 	quiet := time.Now() // when the last event happened, or when the player last looked for missing events
-	err := player.Loop{
+	return player.Loop{
 		Poll: p.poll, Tasks: 1, Done: func() bool { return len(t.ended) == len(t.jobs) },
 		Submit: func(now time.Time) (player.Task, time.Time) {
 			jobs := t.queue.Due(now)
@@ -94,10 +97,6 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 			}
 		},
 	}.Run(ctx)
-	if err != nil {
-		return err
-	}
-	return t.checkComplete()
 }
 
 // submit runs a script with sbatch commands and returns the answers to the commands. commands is the number of the commands.

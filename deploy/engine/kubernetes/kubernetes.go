@@ -23,6 +23,9 @@ const (
 // AdminConf is the kubeconfig of the administrator on a control plane.
 const AdminConf = "/etc/kubernetes/admin.conf"
 
+// HollowLabel is the label of a hollow node: a Node object without a machine of its own, which another machine simulates.
+const HollowLabel = api.HollowLabel
+
 // Engine implements [engine.Engine] for a Kubernetes cluster.
 type Engine struct {
 	*kubeadm
@@ -145,6 +148,3 @@ func (k *kubeadm) settings() (settings, error) {
 	}
 	return s, nil
 }
-
-// HollowLabel is the label of a hollow node: a Node object without a machine of its own, which another machine simulates.
-const HollowLabel = api.HollowLabel
