@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"golang.org/x/sync/errgroup"
 
@@ -141,7 +140,7 @@ func parseFaults(text string, units []string) []Fault {
 			logs[unit] = append(logs[unit], value)
 		case name == "disk":
 			if f := strings.Fields(value); len(f) > 5 && isFull(f[1], f[3]) {
-				disks = append(disks, Fault{State: fmt.Sprintf("the disk of %s is full", printable(strings.Join(f[5:], " ")))})
+				disks = append(disks, Fault{State: fmt.Sprintf("the disk of %s is full", event.Printable(strings.Join(f[5:], " ")))})
 			}
 		case name == "Id" && properties[value] != nil:
 			unit = value
@@ -212,20 +211,10 @@ func LastError(lines []string) string {
 			text, isError = strings.TrimPrefix(line, prefix), now
 		}
 	}
-	if text = printable(text); len(text) > maxLogLine {
+	if text = event.Printable(text); len(text) > maxLogLine {
 		text = strings.ToValidUTF8(text[:maxLogLine], "") + "…"
 	}
 	return text
-}
-
-// printable replaces the characters of a text from a node that are not printable.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, text)
 }
 
 type NodeFaults struct {

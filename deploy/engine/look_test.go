@@ -65,7 +65,7 @@ func TestLook(t *testing.T) {
 		"condition":        {unitText(u, "inactive", "dead", "ConditionResult=no"), "", "", ""},
 		"full disk":        {unitText(u, "active", "running"), "", "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/a 9000000 10 8999990 1% /\n/dev/b 9000000 8999990 10 100% /var/a b\n", "the disk of /var/a b is full"},
 		"small disk":       {unitText(u, "active", "running"), "", "none 512 512 0 100% /run/credentials\n", ""},
-		"terminal escapes": {unitText(u, "failed", "failed"), "a\x1b[2Jb\u202ec\u009b\n", "", "u.service is failed: a [2Jb c"},
+		"terminal escapes": {unitText(u, "failed", "failed"), "a\x1b[2Jb\u202ec\u009b\n", "", `u.service is failed: a\u001b[2Jb\u202ec\u009b`},
 		"endless output":   {unitText(u, "failed", "failed"), strings.Repeat(strings.Repeat("x", 5000)+"\n", 5000), "", "u.service is failed: " + strings.Repeat("x", maxLogLine) + "…"},
 		"no output":        {"", "", "", ""},
 	} {
