@@ -43,11 +43,11 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	}
 	controllers, err := p.readManifest(ctx, "kube-controller-manager")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	server, err := p.readManifest(ctx, "kube-apiserver")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	// The first limit is that of the player itself: a kubectl command sends one request after the other. The rate limit of
 	// client-go does not apply, because kubectl has a new client for each object.
@@ -102,7 +102,7 @@ func configLimits(program string, config []byte) []player.Limit {
 func (p *Player) readManifest(ctx context.Context, name string) (map[string]string, error) {
 	out, err := p.readFile(ctx, "/etc/kubernetes/manifests/"+name+".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("kubernetes: read the flags of %s: %w", name, err)
+		return nil, fmt.Errorf("read the flags of %s: %w", name, err)
 	}
 	flags := map[string]string{}
 	for line := range strings.Lines(string(out)) {
