@@ -10,7 +10,6 @@ import (
 
 	"libvirt.org/go/libvirt"
 
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/terminal"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -56,7 +55,7 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node s
 		defer cancel()
 		var out bytes.Buffer
 		// An error is ignored: the container is off, or another client reads the console.
-		_ = h.withConsole(found.container, func(stream terminal.Stream) error { return terminal.Copy(short, stream, nil, &out) })
+		_ = h.withConsole(found.container, func(stream consoleStream) error { return copyConsole(short, stream, nil, &out) })
 		text = out.Bytes()
 	}
 	text = text[len(text)-min(max, len(text)):]
@@ -82,15 +81,15 @@ func (h *Hypervisor) AttachConsole(ctx context.Context, c provider.Cluster, node
 	if err != nil {
 		return err
 	}
-	err = h.withConsole(name, func(stream terminal.Stream) error {
-		return h.wrapError(node, op, terminal.Copy(ctx, stream, in, out), "")
+	err = h.withConsole(name, func(stream consoleStream) error {
+		return h.wrapError(node, op, copyConsole(ctx, stream, in, out), "")
 	})
 	return h.wrapError(node, op, err, "a console has one user: close the other nixbench console, virsh console or virt-manager")
 }
 
 // withConsole calls use with the console of a domain. It opens a separate connection to libvirt for two reasons. A read from a console
 // without output blocks the connection. And if the host does not answer, the keepalive of libvirt ends the connection.
-func (h *Hypervisor) withConsole(domain string, use func(terminal.Stream) error) error {
+func (h *Hypervisor) withConsole(domain string, use func(consoleStream) error) error {
 	conn, err := libvirt.NewConnect(h.o.URI)
 	if err != nil {
 		return err
@@ -112,4 +111,62 @@ func (h *Hypervisor) withConsole(domain string, use func(terminal.Stream) error)
 	}
 	defer func() { _ = stream.Abort() }()
 	return use(stream)
+}
+
+const (
+	// pollTime is how long copyConsole pauses when the console has neither output nor input.
+	pollTime = 10 * time.Millisecond
+	// maxInput is the maximum number of input bytes that are kept while the console accepts no input.
+	maxInput = 64 << 10
+)
+
+// consoleStream is a stream of libvirt that does not block: Recv and Send return -2 without an error if they would block, and 0
+// and [io.EOF] at the end.
+type consoleStream interface {
+	Recv(p []byte) (int, error)
+	Send(p []byte) (int, error)
+}
+
+// copyConsole copies data from the stream to out and from in to the stream, until the stream or in ends, or ctx ends.
+func copyConsole(ctx context.Context, stream consoleStream, in <-chan []byte, out io.Writer) error {
+	buf := make([]byte, 4096)
+	var pending []byte // input that was not sent yet
+	for {
+		pause := pollTime
+		switch n, err := stream.Recv(buf); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case n > 0:
+			if _, err := out.Write(buf[:n]); err != nil {
+				return err
+			}
+			pause = 0
+		}
+		if len(pending) > 0 {
+			switch n, err := stream.Send(pending); {
+			case errors.Is(err, io.EOF):
+				return nil
+			case err != nil:
+				return err
+			case n > 0:
+				pending, pause = pending[n:], 0
+			}
+		}
+		receive := in
+		if len(pending) > maxInput {
+			receive = nil
+		}
+		select { // check for the end of ctx in each round, so that a user can leave a console that prints all the time or takes no input
+		case data, open := <-receive:
+			if !open {
+				return nil
+			}
+			pending = append(pending, data...)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
 }

@@ -16,7 +16,6 @@ import (
 	"libvirt.org/go/libvirt"
 
 	"github.com/nixbench/nixbench/deploy/machine/fake"
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -110,16 +109,16 @@ func (h testHost) defineForeign(name, devices string) *libvirt.Domain {
 	h.t.Helper()
 	c := h.connection()
 	kind := `<type>hvm</type>`
-	if h.Hypervisor.host.xml.Type == "lxc" {
+	if h.Hypervisor.host.Type == "lxc" {
 		kind = `<type>exe</type><init>/bin/true</init>`
 	}
-	d, err := c.DomainDefineXML(fmt.Sprintf(`<domain type="%s"><name>%s</name><memory>65536</memory><os>%s</os>%s</domain>`, h.Hypervisor.host.xml.Type, name, kind, devices))
+	d, err := c.DomainDefineXML(fmt.Sprintf(`<domain type="%s"><name>%s</name><memory>65536</memory><os>%s</os>%s</domain>`, h.Hypervisor.host.Type, name, kind, devices))
 	h.must(err)
 	return d
 }
 
 func (h testHost) AddNetwork(name string, cidr netip.Prefix) {
-	text, err := domainxml.Network(provider.Cluster{}, provider.Network{Name: name, Mode: provider.Isolated, CIDR: cidr}, nil)
+	text, err := networkXML(provider.Cluster{}, provider.Network{Name: name, Mode: provider.Isolated, CIDR: cidr}, nil)
 	h.must(err)
 	// Remove the mark.
 	from, to := strings.Index(text, "<metadata>"), strings.Index(text, "</metadata>")

@@ -32,8 +32,8 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provider.Cluster, node str
 // findAddresses returns the addresses of a domain, from the first source that has an address, see Addresses.
 func (d *domain) findAddresses() []netip.Addr {
 	var found []netip.Addr
-	if d.Network != "" {
-		if n, err := d.conn.LookupNetworkByName(d.Network); err == nil {
+	if len(d.Networks) > 0 && d.Networks[0] != "" {
+		if n, err := d.conn.LookupNetworkByName(d.Networks[0]); err == nil {
 			for _, l := range listLeases(n) {
 				if strings.EqualFold(l.MAC, d.MAC) {
 					found = append(found, l.Address)

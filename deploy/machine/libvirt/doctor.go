@@ -40,7 +40,7 @@ func (s *session) examineLibvirt() provider.Finding {
 	}
 	text := fmt.Sprintf("version %d.%d.%d, %s", v/1000000, v/1000%1000, v%1000, s.h.o.URI)
 	if s.host.kind == provider.VM && !s.host.test {
-		if _, err := s.conn.GetDomainCapabilities("", s.host.xml.Arch, "", s.host.xml.Type, 0); err != nil {
+		if _, err := s.conn.GetDomainCapabilities("", s.host.Arch, "", s.host.Type, 0); err != nil {
 			return newFinding("libvirt", "error", "install QEMU on the hypervisor (packages qemu-system-x86 and qemu-utils)", "%s; it finds no QEMU", text)
 		}
 	}
@@ -56,7 +56,7 @@ func examineIsolation(h host) provider.Finding {
 	case h.kind == provider.Container:
 		return newFinding("isolation", "warning", "use virtual machines (qemu:///system) for nodes whose users or workloads you do not trust",
 			"containers have no user namespace: root in one of them is root on the hypervisor")
-	case h.xml.Type == "kvm":
+	case h.Type == "kvm":
 		return newFinding("KVM", "ok", "", "machines run with KVM")
 	}
 	return newFinding("KVM", "warning", "enable virtualization in the firmware, load the module kvm_intel or kvm_amd, and allow libvirt's QEMU to open /dev/kvm",

@@ -9,7 +9,6 @@ import (
 
 	"libvirt.org/go/libvirt"
 
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -17,7 +16,7 @@ import (
 type domain struct {
 	*session
 	d *libvirt.Domain
-	domainxml.DomainInfo
+	domainInfo
 }
 
 func (s *session) describeDomain(d *libvirt.Domain) (*domain, error) {
@@ -27,14 +26,14 @@ func (s *session) describeDomain(d *libvirt.Domain) (*domain, error) {
 		return nil, err
 	}
 	found := &domain{session: s, d: d}
-	found.DomainInfo, err = domainxml.ParseDomain(text)
+	found.domainInfo, err = parseDomain(text)
 	return found, err
 }
 
 // findMachine returns the domain with the UUID of the node's machine. If no domain has this UUID, it returns the domain
 // with the machine's name. If no domain has this name either, it returns nil.
 func (s *session) findMachine(c provider.Cluster, node string) (*domain, error) {
-	d, err := s.conn.LookupDomainByUUIDString(domainxml.DomainUUID(c, node))
+	d, err := s.conn.LookupDomainByUUIDString(domainUUID(c, node))
 	if isNotFound(err) {
 		d, err = s.conn.LookupDomainByName(c.MachineName(node))
 	}

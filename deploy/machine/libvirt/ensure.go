@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -18,7 +17,7 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provide
 }
 
 func (s *session) ensureMachine(c provider.Cluster, net provider.Network, spec provider.Spec) error {
-	m := domainxml.Machine{Cluster: c, Network: net, Spec: spec, Image: spec.Image.Hash, Host: s.host.xml}
+	m := machine{Cluster: c, Network: net, Spec: spec, Image: spec.Image.Hash, Host: s.host}
 	d, err := s.findOwnMachine(c, spec.Node, "create the machine")
 	if err != nil {
 		return err
@@ -26,7 +25,7 @@ func (s *session) ensureMachine(c provider.Cluster, net provider.Network, spec p
 	if d != nil {
 		m.Image = d.Mark.Image
 	}
-	if _, err := domainxml.Domain(m); err != nil { // before any change, return an error if the XML of the role is invalid
+	if _, err := domainXML(m); err != nil { // before any change, return an error if the XML of the role is invalid
 		return err
 	}
 	p, err := s.ensurePool()
@@ -71,7 +70,7 @@ func (p *pool) newNoDiskError(node, name string) error {
 }
 
 // ensureSeed writes the machine's identity to the pool and sets its paths in m.Files. If keep is set, an existing seed is kept.
-func (p *pool) ensureSeed(m *domainxml.Machine, keep bool) error {
+func (p *pool) ensureSeed(m *machine, keep bool) error {
 	write := func(what string, data []byte) (string, error) {
 		name := machineVolumeName(m.Cluster, m.Spec.Node, what)
 		if keep {
@@ -79,10 +78,10 @@ func (p *pool) ensureSeed(m *domainxml.Machine, keep bool) error {
 				return p.pathOf(name), err
 			}
 		}
-		return p.pathOf(name), p.uploadBytes(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, data)
+		return p.pathOf(name), p.uploadBytes(volume{Name: name, Format: "raw", Mode: "0600"}, data)
 	}
 	var err error
-	if m.Files.Credential, err = write(p.host.seedSuffix(), domainxml.Tmpfiles(m.Spec.Identity)); err == nil && p.host.kind == provider.Container {
+	if m.Files.Credential, err = write(p.host.seedSuffix(), tmpfiles(m.Spec.Identity)); err == nil && p.host.kind == provider.Container {
 		m.Files.Hostname, err = write("hostname", []byte(m.Spec.Node+"\n"))
 	}
 	return err
@@ -90,7 +89,7 @@ func (p *pool) ensureSeed(m *domainxml.Machine, keep bool) error {
 
 // ensureDisks creates the machine's disks and sets their paths in m.Files. If keep is set, it keeps existing disks, and
 // creates only new disks, which are not disks of the domain d.
-func (p *pool) ensureDisks(m *domainxml.Machine, d *domain, keep bool) error {
+func (p *pool) ensureDisks(m *machine, d *domain, keep bool) error {
 	node, image := m.Spec.Node, m.Spec.Image
 	if p.host.kind == provider.VM && image.Kernel != "" {
 		// Use m.Image and not spec.Image: an existing machine keeps the kernel of the image from which it was created.
@@ -124,7 +123,7 @@ func (p *pool) ensureDisks(m *domainxml.Machine, d *domain, keep bool) error {
 				return p.newNoDiskError(node, name)
 			}
 		}
-		if _, err := p.createVolume(domainxml.Volume{Name: name, Format: "qcow2", Capacity: size, Mode: "0600"}); err != nil {
+		if _, err := p.createVolume(volume{Name: name, Format: "qcow2", Capacity: size, Mode: "0600"}); err != nil {
 			return err
 		}
 	}
@@ -153,9 +152,9 @@ func (p *pool) createRootDisk(name string, spec provider.Spec) error {
 		}
 		// The disk has the size of the image and not the size in the hive, because the file system in the image would not
 		// grow to the size of a larger disk.
-		return p.uploadFile(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, spec.Image.Disk)
+		return p.uploadFile(volume{Name: name, Format: "raw", Mode: "0600"}, spec.Image.Disk)
 	}
-	_, err = p.createVolume(domainxml.Volume{
+	_, err = p.createVolume(volume{
 		Name: name, Format: "qcow2", Capacity: max(spec.Disk, imageSize), Mode: "0600",
 		Backing: p.pathOf(imageVolumeName(spec.Image.Hash, "disk")), BackingFormat: string(spec.Image.Format),
 	})
@@ -163,8 +162,8 @@ func (p *pool) createRootDisk(name string, spec provider.Spec) error {
 }
 
 // defineDomain creates the domain, or redefines an existing domain that is off.
-func (s *session) defineDomain(m domainxml.Machine) (*domain, error) {
-	text, err := domainxml.Domain(m)
+func (s *session) defineDomain(m machine) (*domain, error) {
+	text, err := domainXML(m)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +187,7 @@ func (h *Hypervisor) Check(ctx context.Context, c provider.Cluster, net provider
 		if spec.Image.Disk == "" && spec.Image.Hash == "" {
 			spec.Firmware = provider.UEFI // the image is not known yet, and the check of a machine with a BIOS could fail only for this reason
 		}
-		if _, err := domainxml.Domain(domainxml.Machine{Cluster: c, Network: net, Spec: spec, Host: s.host.xml}); err != nil {
+		if _, err := domainXML(machine{Cluster: c, Network: net, Spec: spec, Host: s.host}); err != nil {
 			fix := ""
 			if spec.XML != "" {
 				fix = fmt.Sprintf("fix roles.%s.xml", spec.Role)

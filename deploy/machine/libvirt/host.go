@@ -5,16 +5,17 @@ import (
 	"strings"
 
 	"libvirt.org/go/libvirt"
+	"libvirt.org/go/libvirtxml"
 
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
 // host describes the host and libvirt's driver. examineHost reads it once per connection.
 type host struct {
+	Type string // type of the domains: kvm, qemu, lxc, test
+	Arch string // x86_64; empty: libvirt's choice
 	kind provider.Kind
-	xml  domainxml.Host
 	id   string // identifies the host; all libvirt drivers on the same host have the same id
 	test bool   // whether the driver is libvirt's test driver; volumes of the test driver have no content
 }
@@ -28,24 +29,24 @@ func (c *connection) examineHost(conn *libvirt.Connect) (host, error) {
 	if err != nil {
 		return host{}, err
 	}
-	about := host{kind: provider.VM, xml: domainxml.Host{Arch: node.Model}}
+	about := host{kind: provider.VM, Arch: node.Model}
 	if about.id, err = readHostID(conn); err != nil {
 		return host{}, err
 	}
 	switch strings.ToLower(driver) {
 	case "lxc":
-		about.kind, about.xml.Type = provider.Container, "lxc"
+		about.kind, about.Type = provider.Container, "lxc"
 	case "qemu":
-		about.xml.Type = "qemu"
+		about.Type = "qemu"
 		// Ask libvirt, which asks QEMU, whether KVM works. The existence of /dev/kvm alone does not prove that KVM works.
 		if _, err := conn.GetDomainCapabilities("", node.Model, "", "kvm", 0); err == nil {
-			about.xml.Type = "kvm"
+			about.Type = "kvm"
 		} else {
 			c.send.Send(event.Event{Kind: event.Message, Level: "warning",
 				Text: fmt.Sprintf("hypervisor %s has no KVM: its machines are emulated, which is many times slower", c.name)})
 		}
 	case "test":
-		about.test, about.xml = true, domainxml.Host{Type: "test"}
+		about.test, about.Type, about.Arch = true, "test", ""
 	default:
 		return host{}, fmt.Errorf("nixbench does not support libvirt's driver %s: use qemu or lxc", driver)
 	}
@@ -63,8 +64,11 @@ func readHostID(conn *libvirt.Connect) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	id, err := domainxml.HostUUID(text)
-	return name + " " + id, err
+	var c libvirtxml.Caps
+	if err := c.Unmarshal(text); err != nil {
+		return "", fmt.Errorf("read libvirt's description of the host: %w", err)
+	}
+	return name + " " + c.Host.UUID, nil
 }
 
 // readFreeMemory returns the host's free memory in bytes, including buffers and caches, which the kernel can reclaim.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -53,7 +52,7 @@ func (p *pool) ensureImage(c provider.Cluster, i provider.Image, op string) erro
 				continue
 			}
 			// Images are readable by all users, because the user that runs QEMU has to read them.
-			v := domainxml.Volume{Name: imageVolumeName(i.Hash, part.name), Format: "raw", Mode: "0644"}
+			v := volume{Name: imageVolumeName(i.Hash, part.name), Format: "raw", Mode: "0644"}
 			if p.host.test {
 				err = p.uploadBytes(v, []byte("x"))
 			} else {
@@ -73,5 +72,5 @@ func (p *pool) ensureMarker(name string) error {
 	if err != nil || there {
 		return err
 	}
-	return p.uploadBytes(domainxml.Volume{Name: name, Format: "raw", Mode: "0644"}, []byte("\n"))
+	return p.uploadBytes(volume{Name: name, Format: "raw", Mode: "0644"}, []byte("\n"))
 }

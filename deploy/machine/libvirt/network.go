@@ -8,7 +8,6 @@ import (
 
 	"libvirt.org/go/libvirt"
 
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -16,7 +15,7 @@ import (
 type network struct {
 	*session
 	n *libvirt.Network
-	domainxml.NetworkInfo
+	networkInfo
 	active bool
 }
 
@@ -27,7 +26,7 @@ func (s *session) describeNetwork(n *libvirt.Network) (*network, error) {
 		return nil, err
 	}
 	found := &network{session: s, n: n}
-	if found.NetworkInfo, err = domainxml.ParseNetwork(text); err != nil {
+	if found.networkInfo, err = parseNetwork(text); err != nil {
 		return nil, err
 	}
 	found.active, err = n.IsActive()
@@ -128,7 +127,7 @@ func (s *session) createNetwork(c provider.Cluster, want provider.Network, reser
 }
 
 func (s *session) defineNetwork(c provider.Cluster, want provider.Network, reservations []provider.Reservation) (*libvirt.Network, error) {
-	text, err := domainxml.Network(c, want, reservations)
+	text, err := networkXML(c, want, reservations)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +148,7 @@ func (n *network) updateReservations(want []provider.Reservation) error {
 		return nil
 	}
 	update := func(command libvirt.NetworkUpdateCommand, r provider.Reservation) error {
-		text, err := domainxml.Reservation(r)
+		text, err := executeTemplate("reservation", r)
 		if err != nil {
 			return err
 		}

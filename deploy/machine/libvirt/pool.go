@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"libvirt.org/go/libvirt"
+	"libvirt.org/go/libvirtxml"
 
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -19,9 +19,6 @@ type pool struct {
 	path string
 	ours bool // nixbench created the pool
 }
-
-// poolMode is the mode of the pool's folder: the user that runs QEMU can open the volumes, but cannot list the folder.
-const poolMode = "0711"
 
 // findPool returns the pool of all volumes; nil if the pool does not exist or is not active.
 func (s *session) findPool() (*pool, error) {
@@ -48,9 +45,9 @@ func (s *session) describePool(p *libvirt.StoragePool) (*pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	about, err := domainxml.ParsePool(text)
-	if err != nil {
-		return nil, err
+	about := libvirtxml.StoragePool{Target: &libvirtxml.StoragePoolTarget{}}
+	if err := about.Unmarshal(text); err != nil {
+		return nil, fmt.Errorf("read libvirt's description of a pool: %w", err)
 	}
 	if about.Type != "dir" && about.Type != "fs" && about.Type != "netfs" {
 		return nil, s.h.wrapError("", "open the storage pool", fmt.Errorf("pool %s is of type %s, which has no files", s.h.o.Pool, about.Type),
@@ -60,7 +57,7 @@ func (s *session) describePool(p *libvirt.StoragePool) (*pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pool{session: s, p: p, path: about.Path, ours: id == domainxml.PoolUUID(s.h.o.Pool, about.Path)}, nil
+	return &pool{session: s, p: p, path: about.Target.Path, ours: id == poolUUID(s.h.o.Pool, about.Target.Path)}, nil
 }
 
 // ensurePool returns the pool of all volumes. It creates and starts the pool if necessary.
@@ -69,7 +66,7 @@ func (s *session) ensurePool() (*pool, error) {
 	defer s.h.storage.Unlock()
 	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
 	if isNotFound(err) {
-		p, err = s.definePool(s.h.o.Pool, s.h.o.PoolPath, poolMode)
+		p, err = s.definePool()
 	}
 	if err != nil {
 		return nil, s.h.wrapError("", "create the storage pool", err, "")
@@ -81,12 +78,12 @@ func (s *session) ensurePool() (*pool, error) {
 	return found, found.start()
 }
 
-func (s *session) definePool(name, path, mode string) (*libvirt.StoragePool, error) {
-	text, err := domainxml.Pool(name, path, mode)
+func (s *session) definePool() (*libvirt.StoragePool, error) {
+	text, err := poolXML(s.h.o.Pool, s.h.o.PoolPath)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.beforeChange("define the pool " + name); err != nil {
+	if err := s.beforeChange("define the pool " + s.h.o.Pool); err != nil {
 		return nil, err
 	}
 	return s.conn.StoragePoolDefineXML(text, 0)
@@ -152,11 +149,11 @@ func (p *pool) findVolume(name string) (*libvirt.StorageVol, error) {
 func (p *pool) pathOf(name string) string { return path.Join(p.path, name) }
 
 // createVolume creates a volume. An existing volume with the same name is removed first.
-func (p *pool) createVolume(v domainxml.Volume) (*libvirt.StorageVol, error) {
+func (p *pool) createVolume(v volume) (*libvirt.StorageVol, error) {
 	if err := p.removeVolume(v.Name); err != nil {
 		return nil, err
 	}
-	text, err := v.XML()
+	text, err := executeTemplate("volume", v)
 	if err != nil {
 		return nil, err
 	}

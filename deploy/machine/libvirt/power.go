@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -14,7 +13,7 @@ func (h *Hypervisor) States(ctx context.Context, c provider.Cluster, nodes []str
 	return query(ctx, h, "", "observe the machines", "", func(s *session) (map[string]provider.State, error) {
 		states := map[string]provider.State{}
 		for _, node := range nodes {
-			d, err := s.conn.LookupDomainByUUIDString(domainxml.DomainUUID(c, node))
+			d, err := s.conn.LookupDomainByUUIDString(domainUUID(c, node))
 			if err == nil {
 				s.freeAtEnd(d)
 				states[node], err = stateOf(d)

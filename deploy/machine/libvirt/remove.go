@@ -8,7 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -126,9 +127,10 @@ func (p *pool) cleanImages(c provider.Cluster, last bool) error {
 		if m := imageVolumePattern.FindStringSubmatch(name); err == nil && m != nil {
 			images[m[1]] = append(images[m[1]], m[2])
 		} else if err == nil {
-			text, _ := volumes[i].GetXMLDesc(0)
-			file, _ := domainxml.BackingFile(text) // empty if libvirt cannot read the volume
-			basedOn[path.Base(file)] = name
+			about := libvirtxml.StorageVolume{BackingStore: &libvirtxml.StorageVolumeBackingStore{}}
+			if text, err := volumes[i].GetXMLDesc(0); err == nil && about.Unmarshal(text) == nil { // an error: another program has removed the volume
+				basedOn[path.Base(about.BackingStore.Path)] = name
+			}
 		}
 	}
 	domains, err := p.listDomains()

@@ -30,7 +30,7 @@ func TestDomainsAreValid(t *testing.T) {
 		}
 		return nil
 	}
-	files, err := filepath.Glob("domainxml/testdata/*.xml")
+	files, err := filepath.Glob("testdata/*.xml")
 	if err != nil {
 		t.Fatal(err)
 	}

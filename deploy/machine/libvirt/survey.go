@@ -17,7 +17,7 @@ func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provide
 
 func (s *session) readInventory(c provider.Cluster, net provider.Network) (provider.Inventory, error) {
 	inventory := provider.Inventory{
-		Kind: s.host.kind, Host: s.host.id, FreeMemory: readFreeMemory(s.conn), Emulated: s.host.xml.Type == "qemu",
+		Kind: s.host.kind, Host: s.host.id, FreeMemory: readFreeMemory(s.conn), Emulated: s.host.Type == "qemu",
 	}
 	parts, err := s.readPool()
 	if err != nil {

@@ -9,12 +9,11 @@ import (
 	"libvirt.org/go/libvirt"
 
 	"github.com/nixbench/nixbench/deploy/durable"
-	"github.com/nixbench/nixbench/deploy/machine/libvirt/domainxml"
 )
 
 // uploadFile creates a volume with the content of a file. Holes are preserved, because most of a root
 // disk is a hole: only allocated ranges are sent and stored.
-func (p *pool) uploadFile(v domainxml.Volume, file string) error {
+func (p *pool) uploadFile(v volume, file string) error {
 	f, st, err := durable.Open(file)
 	if err != nil {
 		return err
@@ -29,7 +28,7 @@ func (p *pool) uploadFile(v domainxml.Volume, file string) error {
 }
 
 // uploadBytes creates a small volume with this content.
-func (p *pool) uploadBytes(v domainxml.Volume, data []byte) error {
+func (p *pool) uploadBytes(v volume, data []byte) error {
 	v.Capacity = uint64(len(data))
 	vol, err := p.createVolume(v)
 	if err != nil {

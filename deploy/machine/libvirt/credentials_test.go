@@ -1,4 +1,4 @@
-package domainxml
+package libvirt
 
 import (
 	"testing"
@@ -19,10 +19,10 @@ f~ /root/.ssh/authorized_keys 0600 root root - c3NoLWVkMjU1MTkgQUFBQSBvbmUKc3NoL
 d /var/lib/nixbench 0755 root root -
 f~ /var/lib/nixbench/node.json 0644 root root - eyJuYW1lIjoid29ya2VyLTEifQ==
 `
-	if got := string(Tmpfiles(person)); got != want {
+	if got := string(tmpfiles(person)); got != want {
 		t.Errorf("got\n%s", got)
 	}
-	if got := Tmpfiles(provider.Identity{}); len(got) != 0 {
+	if got := tmpfiles(provider.Identity{}); len(got) != 0 {
 		t.Errorf("of nobody: %q", got)
 	}
 }

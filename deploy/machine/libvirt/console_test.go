@@ -1,4 +1,4 @@
-package terminal
+package libvirt
 
 import (
 	"bytes"
@@ -55,17 +55,17 @@ func TestCopyConsole(t *testing.T) {
 	in <- []byte("login")
 	in <- []byte(" root!")
 	var out bytes.Buffer
-	if err := Copy(t.Context(), &echoStream{text: []byte("boots\n")}, in, &out); err != nil || out.String() != "boots\nlogin root!" {
+	if err := copyConsole(t.Context(), &echoStream{text: []byte("boots\n")}, in, &out); err != nil || out.String() != "boots\nlogin root!" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 	close(in)
 	out.Reset()
-	if err := Copy(t.Context(), &echoStream{text: []byte("rest")}, in, &out); err != nil || out.String() != "rest" {
+	if err := copyConsole(t.Context(), &echoStream{text: []byte("rest")}, in, &out); err != nil || out.String() != "rest" {
 		t.Errorf("the user has detached: %q, %v", out.String(), err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := Copy(ctx, &echoStream{}, nil, &out); !errors.Is(err, context.DeadlineExceeded) {
+	if err := copyConsole(ctx, &echoStream{}, nil, &out); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("err = %v", err)
 	}
 }
@@ -78,14 +78,14 @@ func TestLeaveConsole(t *testing.T) {
 		in := make(chan []byte, 1)
 		in <- []byte("stop")
 		close(in)
-		if err := Copy(ctx, stream, in, untilDone{ctx}); err != nil {
+		if err := copyConsole(ctx, stream, in, untilDone{ctx}); err != nil {
 			t.Errorf("the user has detached: %v", err)
 		}
 	}
 	stopped, stop := context.WithCancelCause(t.Context())
 	reason := errors.New("terminated")
 	stop(reason)
-	if err := Copy(stopped, &echoStream{steady: true}, nil, untilDone{ctx}); !errors.Is(err, reason) {
+	if err := copyConsole(stopped, &echoStream{steady: true}, nil, untilDone{ctx}); !errors.Is(err, reason) {
 		t.Errorf("err = %v", err)
 	}
 }
@@ -104,14 +104,14 @@ func (w untilDone) Write(p []byte) (int, error) {
 func TestCopyLostConsole(t *testing.T) {
 	lost := errors.New("connection to the host was lost")
 	var out bytes.Buffer
-	if err := Copy(t.Context(), &echoStream{text: []byte("boots"), lost: lost}, nil, &out); !errors.Is(err, lost) || out.String() != "boots" {
+	if err := copyConsole(t.Context(), &echoStream{text: []byte("boots"), lost: lost}, nil, &out); !errors.Is(err, lost) || out.String() != "boots" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	in := make(chan []byte, 1)
 	in <- []byte("login")
-	if err := Copy(t.Context(), &echoStream{steady: true, lost: lost}, in, untilDone{ctx}); !errors.Is(err, lost) {
+	if err := copyConsole(t.Context(), &echoStream{steady: true, lost: lost}, in, untilDone{ctx}); !errors.Is(err, lost) {
 		t.Errorf("while sending: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package domainxml
+package libvirt
 
 import (
 	"encoding/base64"
@@ -10,8 +10,8 @@ import (
 
 // Paths of files in a machine.
 const (
-	HostKeyPath = "/etc/ssh/ssh_host_ed25519_key"
-	NodePath    = "/var/lib/nixbench/node.json"
+	hostKeyPath = "/etc/ssh/ssh_host_ed25519_key"
+	nodePath    = "/var/lib/nixbench/node.json"
 )
 
 // authorizedKeys returns root's authorized_keys file; nil if the identity has no keys.
@@ -26,9 +26,9 @@ func authorizedKeys(i provider.Identity) []byte {
 	return []byte(b.String())
 }
 
-// Tmpfiles returns the content of the systemd credential tmpfiles.extra. Early in every boot, systemd-tmpfiles writes the files that
+// tmpfiles returns the content of the systemd credential tmpfiles.extra. Early in every boot, systemd-tmpfiles writes the files that
 // this credential describes. It does not replace existing files, so a machine's identity is set only once.
-func Tmpfiles(i provider.Identity) []byte {
+func tmpfiles(i provider.Identity) []byte {
 	var b strings.Builder
 	line := func(mode, path string, data []byte) {
 		if len(data) > 0 {
@@ -36,14 +36,14 @@ func Tmpfiles(i provider.Identity) []byte {
 			fmt.Fprintf(&b, "f~ %s %s root root - %s\n", path, mode, base64.StdEncoding.EncodeToString(data))
 		}
 	}
-	line("0600", HostKeyPath, i.HostKey)
+	line("0600", hostKeyPath, i.HostKey)
 	if keys := authorizedKeys(i); keys != nil {
 		b.WriteString("d /root/.ssh 0700 root root -\n")
 		line("0600", "/root/.ssh/authorized_keys", keys)
 	}
 	if len(i.Node) > 0 {
 		b.WriteString("d /var/lib/nixbench 0755 root root -\n")
-		line("0644", NodePath, i.Node)
+		line("0644", nodePath, i.Node)
 	}
 	return []byte(b.String())
 }

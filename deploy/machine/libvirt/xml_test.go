@@ -1,4 +1,4 @@
-package domainxml
+package libvirt
 
 import (
 	"flag"
@@ -25,58 +25,61 @@ var (
 	reservation = provider.Reservation{Node: "worker-1", MAC: "52:54:00:aa:00:01", Address: netip.MustParseAddr("192.168.222.11")}
 )
 
-func machine() Machine {
-	return Machine{
+func aMachine() machine {
+	return machine{
 		Cluster: cluster, Network: nat, Image: "1111111111111111",
-		Host: Host{Type: "kvm", Arch: "x86_64"},
+		Host: host{Type: "kvm", Arch: "x86_64"},
 		Spec: provider.Spec{
 			Node: "worker-1", Role: "worker", Index: 1, MAC: reservation.MAC, Address: reservation.Address,
 			VCPUs: 2, Memory: 2 << 30, Disk: 20 << 30, Firmware: provider.BIOS, Identity: identity,
 			Image: provider.Image{Hash: "1111111111111111", Format: provider.QCOW2},
 		},
-		Files: Files{Root: "/pool/root", Console: "/pool/console", Credential: "/pool/credential"},
+		Files: files{Root: "/pool/root", Console: "/pool/console", Credential: "/pool/credential"},
 	}
 }
 
-func aContainer() Machine {
-	m := machine()
+func aContainer() machine {
+	m := aMachine()
 	m.Host.Type = "lxc"
-	m.Files = Files{Root: "/pool/root", Credential: "/pool/seed", Hostname: "/pool/hostname"}
+	m.Files = files{Root: "/pool/root", Credential: "/pool/seed", Hostname: "/pool/hostname"}
 	return m
 }
 
-func with(m Machine, change func(*Machine)) Machine {
+func with(m machine, change func(*machine)) machine {
 	change(&m)
 	return m
 }
 
 func TestExamples(t *testing.T) {
-	domain := func(m Machine) func() (string, error) { return func() (string, error) { return Domain(m) } }
+	domain := func(m machine) func() (string, error) { return func() (string, error) { return domainXML(m) } }
 	network := func(n provider.Network) func() (string, error) {
-		return func() (string, error) { return Network(cluster, n, []provider.Reservation{reservation}) }
+		return func() (string, error) { return networkXML(cluster, n, []provider.Reservation{reservation}) }
+	}
+	fill := func(template string, data any) func() (string, error) {
+		return func() (string, error) { return executeTemplate(template, data) }
 	}
 	for name, make := range map[string]func() (string, error){
-		"kvm":      domain(machine()),
-		"emulated": domain(with(machine(), func(m *Machine) { m.Host.Type = "qemu" })),
-		"uefi": domain(with(machine(), func(m *Machine) {
+		"kvm":      domain(aMachine()),
+		"emulated": domain(with(aMachine(), func(m *machine) { m.Host.Type = "qemu" })),
+		"uefi": domain(with(aMachine(), func(m *machine) {
 			m.Host.Type, m.Spec.Firmware = "qemu", provider.UEFI
 		})),
-		"kernel-pins-disks": domain(with(machine(), func(m *Machine) {
+		"kernel-pins-disks": domain(with(aMachine(), func(m *machine) {
 			m.Spec.Pins = []string{"2", "4-7"}
 			m.Spec.Image.Cmdline = "console=ttyS0 root=/dev/vda"
 			m.Files.Kernel, m.Files.Initrd, m.Files.Disks = "/pool/kernel", "/pool/initrd", []string{"/pool/disk1"}
 		})),
-		"bridge": domain(with(machine(), func(m *Machine) {
+		"bridge": domain(with(aMachine(), func(m *machine) {
 			m.Network = provider.Network{Mode: provider.Bridge, Bridge: "br0"}
 		})),
-		"aarch64":   domain(with(machine(), func(m *Machine) { m.Host, m.Spec.Firmware = Host{Type: "qemu", Arch: "aarch64"}, provider.UEFI })),
+		"aarch64":   domain(with(aMachine(), func(m *machine) { m.Host, m.Spec.Firmware = host{Type: "qemu", Arch: "aarch64"}, provider.UEFI })),
 		"container": domain(aContainer()),
-		"container-merged": domain(with(aContainer(), func(m *Machine) {
+		"container-merged": domain(with(aContainer(), func(m *machine) {
 			m.Spec.Init = "/init"
 			m.Spec.XML = `<domain><features><capabilities policy='allow'/></features>
 				<devices><hostdev mode='capabilities' type='misc'><source><char>/dev/kmsg</char></source></hostdev></devices></domain>`
 		})),
-		"merged": domain(with(machine(), func(m *Machine) {
+		"merged": domain(with(aMachine(), func(m *machine) {
 			m.Spec.XML = `<domain xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
 				<memory unit='GiB'>3</memory>
 				<devices><watchdog model='i6300esb'/></devices>
@@ -86,12 +89,12 @@ func TestExamples(t *testing.T) {
 		"network-isolated": network(provider.Network{
 			Name: "a-name-that-is-longer-than-interfaces", Mode: provider.Isolated, CIDR: netip.MustParsePrefix("10.7.0.0/16"),
 		}),
-		"reservation": func() (string, error) { return Reservation(reservation) },
-		"pool":        func() (string, error) { return Pool("nixbench", "/var/lib/libvirt/nixbench", "0711") },
-		"volume-overlay": Volume{
+		"reservation": fill("reservation", reservation),
+		"pool":        func() (string, error) { return poolXML("nixbench", "/var/lib/libvirt/nixbench") },
+		"volume-overlay": fill("volume", volume{
 			Name: "root", Format: "qcow2", Capacity: 20 << 30, Backing: "/pool/image", BackingFormat: "qcow2", Mode: "0600",
-		}.XML,
-		"volume-raw": Volume{Name: "root", Format: "raw", Capacity: 100, Mode: "0600"}.XML,
+		}),
+		"volume-raw": fill("volume", volume{Name: "root", Format: "raw", Capacity: 100, Mode: "0600"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := make()
@@ -119,19 +122,19 @@ func TestExamples(t *testing.T) {
 }
 
 func TestMarkIsFound(t *testing.T) {
-	m := machine()
-	text, err := Domain(m)
+	m := aMachine()
+	text, err := domainXML(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ParseDomain(text)
+	got, err := parseDomain(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := DomainInfo{
-		Name: "bench-worker-1", UUID: DomainUUID(cluster, "worker-1"), MAC: m.Spec.MAC,
-		Network: "nixbench", Networks: []string{"nixbench"}, VCPUs: 2, Memory: 2 << 30, Disks: []string{"/pool/root"},
-		Mark: &MachineMark{
+	want := domainInfo{
+		Name: "bench-worker-1", UUID: domainUUID(cluster, "worker-1"), MAC: m.Spec.MAC,
+		Networks: []string{"nixbench"}, VCPUs: 2, Memory: 2 << 30, Disks: []string{"/pool/root"},
+		Mark: &machineMark{
 			Cluster: "bench", ID: cluster.ID, Node: "worker-1", Role: "worker",
 			Image: m.Image, Definition: m.Spec.Definition(),
 		},
@@ -144,25 +147,25 @@ func TestMarkIsFound(t *testing.T) {
 // Special characters in names and options stay inside their element or attribute.
 func TestSpecialCharacters(t *testing.T) {
 	const special = `a<b>&"'/>`
-	for _, m := range []Machine{machine(), aContainer()} {
+	for _, m := range []machine{aMachine(), aContainer()} {
 		m.Cluster.Name, m.Spec.Role, m.Spec.Init, m.Network.Name = special, special, special, special
 		m.Files.Root, m.Files.Kernel, m.Spec.Image.Cmdline = special, special, special
-		text, err := Domain(m)
+		text, err := domainXML(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ParseDomain(text)
-		if err != nil || got.Name != special+"-worker-1" || got.Mark == nil || got.Mark.Role != special || got.Network != special {
+		got, err := parseDomain(text)
+		if err != nil || got.Name != special+"-worker-1" || got.Mark == nil || got.Mark.Role != special || got.Networks[0] != special {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
 	n := nat
 	n.Name, n.Domain = special, special
-	text, err := Network(cluster, n, nil)
+	text, err := networkXML(cluster, n, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := ParseNetwork(text); err != nil || got.Name != special || got.Domain != special || got.Mark == nil {
+	if got, err := parseNetwork(text); err != nil || got.Name != special || got.Domain != special || got.Mark == nil {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -182,11 +185,11 @@ func TestMarkAmongOthers(t *testing.T) {
 }
 
 func TestNetworkIsRead(t *testing.T) {
-	text, err := Network(cluster, nat, []provider.Reservation{reservation})
+	text, err := networkXML(cluster, nat, []provider.Reservation{reservation})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ParseNetwork(text)
+	got, err := parseNetwork(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +197,7 @@ func TestNetworkIsRead(t *testing.T) {
 		len(got.CIDRs) != 1 || got.CIDRs[0] != nat.CIDR || len(got.Reservations) != 1 || got.Reservations[0] != reservation {
 		t.Errorf("%+v", got)
 	}
-	got, err = ParseNetwork(`<network><name>default</name><forward mode='nat'/><ip address='192.168.122.1' netmask='255.255.255.0'/></network>`)
+	got, err = parseNetwork(`<network><name>default</name><forward mode='nat'/><ip address='192.168.122.1' netmask='255.255.255.0'/></network>`)
 	if err != nil || got.Mark != nil || len(got.CIDRs) != 1 || got.CIDRs[0] != netip.MustParsePrefix("192.168.122.0/24") {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -204,7 +207,7 @@ func TestNetworkRefusesRanges(t *testing.T) {
 	for _, cidr := range []string{"fd00::/64", "10.0.0.0/30"} {
 		n := nat
 		n.CIDR = netip.MustParsePrefix(cidr)
-		if _, err := Network(cluster, n, nil); err == nil {
+		if _, err := networkXML(cluster, n, nil); err == nil {
 			t.Errorf("%s is taken", cidr)
 		}
 	}
@@ -220,7 +223,7 @@ func TestMergeRefuses(t *testing.T) {
 		"<domain><metadata/></domain>":       "are set by nixbench",
 		"<domain><vcpu>many</vcpu></domain>": "role worker",
 	} {
-		_, err := Domain(with(machine(), func(m *Machine) { m.Spec.XML = text }))
+		_, err := domainXML(with(aMachine(), func(m *machine) { m.Spec.XML = text }))
 		if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "role worker") {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -228,7 +231,7 @@ func TestMergeRefuses(t *testing.T) {
 }
 
 func TestMergeKeepsOwnElements(t *testing.T) {
-	text, err := Domain(with(machine(), func(m *Machine) {
+	text, err := domainXML(with(aMachine(), func(m *machine) {
 		m.Spec.XML = `<domain type='qemu'><cpu mode='maximum'/><sysinfo type='smbios'/><sysinfo type='fwcfg'><entry name='opt/x' file='/y'/></sysinfo></domain>`
 	}))
 	if err != nil {
@@ -244,20 +247,20 @@ func TestMergeKeepsOwnElements(t *testing.T) {
 }
 
 func TestBridgeNamesFit(t *testing.T) {
-	a, b := BridgeName("nixbench"), BridgeName("nixbench2")
+	a, b := bridgeName("nixbench"), bridgeName("nixbench2")
 	if a == b || len(a) > 15 {
 		t.Errorf("%s, %s", a, b)
 	}
 }
 
 func TestNoBIOS(t *testing.T) {
-	m := machine()
+	m := aMachine()
 	m.Host.Arch = "aarch64"
-	if _, err := Domain(m); err == nil || err.Error() != `role worker: a machine of aarch64 has no BIOS; set roles.worker.firmware = "uefi"` {
+	if _, err := domainXML(m); err == nil || err.Error() != `role worker: a machine of aarch64 has no BIOS; set roles.worker.firmware = "uefi"` {
 		t.Error(err)
 	}
 	m.Spec.Image.Kernel = "/boot/Image"
-	if _, err := Domain(m); err != nil {
+	if _, err := domainXML(m); err != nil {
 		t.Error(err)
 	}
 }
