@@ -96,9 +96,6 @@ func TestPreflight(t *testing.T) {
 			r.XML = "this is no <xml"
 			w.hive.Roles["w"] = r
 		}, "role w: the option xml is not a <domain>"},
-		"range": {func(w *world) {
-			w.h.AddNetwork("office", netip.MustParsePrefix("10.0.0.0/8"))
-		}, "hypervisor default: the address range is taken: network net needs 10.0.0.0/24, and network office has 10.0.0.0/8"},
 		"network":      {func(w *world) { w.hive.Cluster.Network.Name = "a/b" }, `cluster.network.name: "a/b" cannot be a network (at most 200 bytes, without /)`},
 		"long network": {func(w *world) { w.hive.Cluster.Network.Name = strings.Repeat("n", 201) }, "cannot be a network (at most 200 bytes, without /)"},
 		"bridge": {func(w *world) {

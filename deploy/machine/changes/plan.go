@@ -104,7 +104,7 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 	if o.Selected == nil {
 		p.Changes = append(p.Changes, findRemovals(desired, existing, o.Recorded)...)
 	}
-	return p, p.validateRange(inventories)
+	return p, nil
 }
 
 // setPlaces sets the hypervisors of new machines.
@@ -222,10 +222,6 @@ func (p Plan) ChangeOf(node string) (Change, bool) {
 		}
 	}
 	return Change{}, false
-}
-
-func (p Plan) usesHypervisor(hypervisor string) bool {
-	return slices.ContainsFunc(p.Places, func(pl Place) bool { return pl.Hypervisor == hypervisor })
 }
 
 // Reservations returns the DHCP reservations of all machines, the same for each hypervisor: so the network's name server knows the machines

@@ -93,32 +93,6 @@ func validateAllowedHypervisors(desired []Desired, inventories map[string]provid
 	return nil
 }
 
-// validateRange returns an error if the plan creates or starts a managed network on a hypervisor, and another network
-// there overlaps the address range of the managed network. An overlap with an interface of the hypervisor is not
-// detected here, but by the provider when the network starts.
-func (p Plan) validateRange(inventories map[string]provider.Inventory) error {
-	if !p.Network.Mode.Ours() {
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(inventories)) {
-		net := inventories[name].Network
-		there := net != nil && net.CIDR == p.Network.CIDR.Masked()
-		if !p.usesHypervisor(name) || there && net.Active {
-			continue
-		}
-		for _, r := range inventories[name].Ranges {
-			if !r.CIDR.Overlaps(p.Network.CIDR) || there && !r.Active {
-				continue
-			}
-			return &PlanError{
-				Text: fmt.Sprintf("hypervisor %s: the address range is taken: network %s needs %s, and network %s has %s", name, p.Network.Name, p.Network.CIDR, r.Network, r.CIDR),
-				Fix:  "choose another cluster.network.cidr, or remove that network",
-			}
-		}
-	}
-	return nil
-}
-
 // dnsLabel matches a part of a DNS name.
 const dnsLabel = `[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?`
 

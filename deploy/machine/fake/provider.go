@@ -45,11 +45,6 @@ func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provide
 		}
 		inventory.Machines = h.machines(c)
 		inventory.Images = append(inventory.Images, sortedKeys(h.images)...)
-		for _, other := range sortedKeys(h.networks) {
-			if n := h.networks[other]; other != net.Name && n.CIDR.IsValid() {
-				inventory.Ranges = append(inventory.Ranges, provider.Range{Network: other, CIDR: n.CIDR, Active: n.Active})
-			}
-		}
 		if n := h.networks[net.Name]; n != nil && net.Mode != provider.Bridge {
 			found := n.ActualNetwork
 			found.Ours = n.cluster == c.ID

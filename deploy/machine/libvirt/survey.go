@@ -70,19 +70,13 @@ func (s *session) readInventory(c provider.Cluster, net provider.Network) (provi
 	return inventory, nil
 }
 
-// surveyNetworks sets the inventory's Network to the network with the name of want, and Ranges to the ranges of the
-// other networks. It returns the addresses reserved in networks of the cluster, by MAC.
+// surveyNetworks sets the inventory's Network to the network with the name of want. It returns the addresses reserved in networks of the cluster, by MAC.
 func surveyNetworks(all []*network, c provider.Cluster, want provider.Network, inventory *provider.Inventory) map[string]netip.Addr {
 	addresses := map[string]netip.Addr{}
 	for _, n := range all {
 		if n.BelongsTo(c) {
 			for _, r := range n.Reservations {
 				addresses[r.MAC] = r.Address
-			}
-		}
-		if n.Name != want.Name {
-			for _, cidr := range n.CIDRs {
-				inventory.Ranges = append(inventory.Ranges, provider.Range{Network: n.Name, CIDR: cidr, Active: n.active})
 			}
 		}
 		if n.Name != want.Name || want.Mode == provider.Bridge {

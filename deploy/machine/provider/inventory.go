@@ -13,7 +13,6 @@ type Inventory struct {
 	FreeDisk   uint64         // bytes left in the pool
 	Machines   []Actual       // complete and incomplete machines of this cluster, sorted by node
 	Foreign    []string       // names of the domains that are not machines of this cluster, such as clones of its machines
-	Ranges     []Range        // address ranges of all networks except the desired network
 	Network    *ActualNetwork // the network with the desired name; nil if there is none
 	Images     []string       // hashes of the completely uploaded images
 }
@@ -43,13 +42,6 @@ type Actual struct {
 	// Definition is the digest of the spec that the machine was defined from, see Spec.Definition. If it
 	// differs from the digest of the desired state, the machine has to be restarted. It is empty if the provider does not define machines.
 	Definition string
-}
-
-// Range is the address range of a network of the hypervisor.
-type Range struct {
-	Network string
-	CIDR    netip.Prefix
-	Active  bool
 }
 
 // State is the run state of a machine.
