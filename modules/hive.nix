@@ -243,7 +243,7 @@ in
       };
       network = {
         name = mkOption {
-          type = types.str;
+          type = types.strMatching "[^/]{1,200}";
           default = "nixbench";
           description = "libvirt network of the machines. It is created if it does not exist.";
         };
@@ -267,13 +267,13 @@ in
           '';
         };
         bridge = mkOption {
-          type = types.nullOr types.str;
+          type = types.nullOr (types.strMatching "[^/:]{1,15}");
           default = null;
           example = "br0";
           description = "Bridge of the hypervisor that machines use, with `mode = \"bridge\"`.";
         };
         domain = mkOption {
-          type = types.strMatching "[a-z0-9]([a-z0-9.-]*[a-z0-9])?";
+          type = types.strMatching "[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*";
           default = "internal";
           description = "DNS domain of the nodes' names. Only networks that nixbench creates have it.";
         };

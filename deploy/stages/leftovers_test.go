@@ -96,17 +96,6 @@ func TestPreflight(t *testing.T) {
 			r.XML = "this is no <xml"
 			w.hive.Roles["w"] = r
 		}, "role w: the option xml is not a <domain>"},
-		"network":      {func(w *world) { w.hive.Cluster.Network.Name = "a/b" }, `cluster.network.name: "a/b" cannot be a network (at most 200 bytes, without /)`},
-		"long network": {func(w *world) { w.hive.Cluster.Network.Name = strings.Repeat("n", 201) }, "cannot be a network (at most 200 bytes, without /)"},
-		"bridge": {func(w *world) {
-			long := "abcdefghijklmnop"
-			w.hive.Cluster.Network.Mode, w.hive.Cluster.Network.Bridge = "bridge", &long
-		}, `cluster.network.bridge: "abcdefghijklmnop" cannot be an interface of Linux (at most 15 bytes)`},
-		"domain":      {func(w *world) { w.hive.Cluster.Network.Domain = "a..b" }, `cluster.network.domain: "a..b" cannot be a DNS domain`},
-		"long domain": {func(w *world) { w.hive.Meta.Name = strings.Repeat("c", 200) }, "cannot be a machine (at most 200 bytes, without /)"},
-		"long node": {func(w *world) {
-			w.scale(map[string]int{strings.Repeat("w", 62): 1})
-		}, "its name has 64 bytes, and a host name at most 63"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, map[string]int{"w": 2})

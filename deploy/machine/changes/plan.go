@@ -121,9 +121,6 @@ func (p *Plan) setPlaces(where map[string]string, inventories map[string]provide
 		}
 		c.Hypervisor = where[c.Node]
 		c.Kind = inventories[c.Hypervisor].Kind
-		if err := validateMachineName(p.Cluster, c.Node); err != nil {
-			return err
-		}
 		if name := p.Cluster.MachineName(c.Node); slices.Contains(inventories[c.Hypervisor].Foreign, name) {
 			return &PlanError{
 				Text: fmt.Sprintf("%s: hypervisor %s already has a machine %s, which does not belong to this cluster", c.Node, c.Hypervisor, name),

@@ -3,7 +3,6 @@ package changes
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -16,9 +15,6 @@ func validate(desired []Desired, inventories map[string]provider.Inventory, o Op
 		return err
 	}
 	if err := validateAllowedHypervisors(desired, inventories, o.Closed); err != nil {
-		return err
-	}
-	if err := validateNetwork(o.Network); err != nil {
 		return err
 	}
 	return validateNetworkOwner(inventories, o)
@@ -91,55 +87,4 @@ func validateAllowedHypervisors(desired []Desired, inventories map[string]provid
 		}
 	}
 	return nil
-}
-
-// dnsLabel matches a part of a DNS name.
-const dnsLabel = `[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?`
-
-// nameRule says which names are valid on every hypervisor.
-type nameRule struct {
-	what    string // such as `a network (at most 200 bytes, without /)`
-	max     int    // bytes
-	pattern *regexp.Regexp
-}
-
-// A provider creates files that are named after machines and networks, with suffixes of up to 14 bytes. A file name has at most 255 bytes.
-var (
-	linkRule    = nameRule{"an interface of Linux (at most 15 bytes)", 15, regexp.MustCompile(`^[^/:\s]+$`)}
-	networkRule = nameRule{"a network (at most 200 bytes, without /)", 200, fileName}
-	machineRule = nameRule{"a machine (at most 200 bytes, without /)", 200, fileName}
-	domainRule  = nameRule{"a DNS domain", 253, regexp.MustCompile(`^` + dnsLabel + `(\.` + dnsLabel + `)*$`)}
-	fileName    = regexp.MustCompile(`^[^/\x00-\x1f\x7f]+$`)
-)
-
-// validateName returns an error if the name that an option sets is not valid.
-func validateName(option, name string, rule nameRule) error {
-	if len(name) <= rule.max && rule.pattern.MatchString(name) && strings.Trim(name, " .") != "" {
-		return nil
-	}
-	return &PlanError{Text: fmt.Sprintf("%s: %q cannot be %s", option, name, rule.what), Fix: "choose another " + option}
-}
-
-// validateNetwork returns an error if the network has a bridge, a name or a DNS domain that is not valid.
-func validateNetwork(n provider.Network) error {
-	if n.Mode == provider.Bridge {
-		return validateName("cluster.network.bridge", n.Bridge, linkRule)
-	}
-	err := validateName("cluster.network.name", n.Name, networkRule)
-	if err == nil && n.Mode.Ours() && n.Domain != "" {
-		err = validateName("cluster.network.domain", n.Domain, domainRule)
-	}
-	return err
-}
-
-// validateMachineName returns an error if the node's host name or the name of its machine is not valid.
-func validateMachineName(c provider.Cluster, node string) error {
-	const maxLabel = 63 // a host name is one label of a DNS name
-	if len(node) > maxLabel {
-		return &PlanError{
-			Text: fmt.Sprintf("%s: its name has %d bytes, and a host name at most %d", node, len(node), maxLabel),
-			Fix:  "give the role a shorter name",
-		}
-	}
-	return validateName("meta.name", c.MachineName(node), machineRule)
 }
