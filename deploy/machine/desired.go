@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 
@@ -51,7 +50,7 @@ func toDesiredMachine(n nixeval.Node, r nixeval.Role) (changes.Desired, error) {
 	size := func(option, text string) uint64 {
 		n, bad := provider.ParseSize(text)
 		if bad != nil && err == nil {
-			err = &changes.PlanError{Text: fmt.Sprintf("roles.%s.%s: %v", w.Role, option, bad), Fix: "sizes are numbers with a unit, such as 512M or 4G"}
+			err = changes.NewPlanError("sizes are numbers with a unit, such as 512M or 4G", "roles.%s.%s: %v", w.Role, option, bad)
 		}
 		return n
 	}
@@ -66,24 +65,18 @@ func toDesiredMachine(n nixeval.Node, r nixeval.Role) (changes.Desired, error) {
 func desiredNetwork(hive *nixeval.Hive) (provider.Network, error) {
 	n := hive.Cluster.Network
 	out := provider.Network{Name: n.Name, Mode: provider.Mode(n.Mode), Domain: n.Domain}
-	bad := func(fix, format string, args ...any) (provider.Network, error) {
-		return out, &changes.PlanError{Text: "cluster.network." + fmt.Sprintf(format, args...), Fix: fix}
-	}
 	if n.Bridge != nil {
 		out.Bridge = *n.Bridge
 	}
 	if out.Mode == provider.Bridge && out.Bridge == "" {
-		return bad("cluster.network.bridge = \"br0\"; or mode = \"nat\"", "mode is bridge, and cluster.network.bridge is null")
+		return out, changes.NewPlanError(`cluster.network.bridge = "br0"; or mode = "nat"`, "cluster.network.mode is bridge, and cluster.network.bridge is null")
 	}
 	if !out.Mode.Ours() {
 		return out, nil
 	}
 	cidr, err := netip.ParsePrefix(n.CIDR)
-	if err != nil {
-		return bad("an address and a number of bits, such as 192.168.222.0/24", "cidr: %q is not an address range", n.CIDR)
-	}
-	if !cidr.Addr().Is4() || cidr.Bits() > 29 || cidr.Bits() < 8 {
-		return bad("such as 192.168.222.0/24", "cidr: %s is not a range of IPv4 addresses from /8 to /29", cidr)
+	if err != nil || !cidr.Addr().Is4() || cidr.Bits() > 29 || cidr.Bits() < 8 {
+		return out, changes.NewPlanError("such as 192.168.222.0/24", "cluster.network.cidr: %s is not a range of IPv4 addresses from /8 to /29", n.CIDR)
 	}
 	out.CIDR = cidr.Masked()
 	return out, nil

@@ -73,7 +73,7 @@ func examineCapacity(plan *OpenPlan) []provider.Finding {
 		if c.Action == changes.Create {
 			created++
 		}
-		if c.NeedsImage() {
+		if c.Creates() {
 			disks[c.Hypervisor] += c.Disk()
 		}
 	}

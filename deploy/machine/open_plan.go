@@ -152,15 +152,13 @@ func validateUnchanged(plan *OpenPlan, recorded *state.State) error {
 		found := slices.ContainsFunc(plan.inventories[s.Hypervisor].Machines, func(f provider.Actual) bool { return f.Node == node })
 		switch {
 		case s.Created != nil && oldNet != net:
-			return &changes.PlanError{
-				Text: fmt.Sprintf("%s and perhaps others are on network %s, and the hive sets network %s", node, oldNet, net),
-				Fix:  "restore cluster.network, or recreate the cluster: nixbench destroy, then nixbench apply",
-			}
+			return changes.NewPlanError("restore cluster.network, or recreate the cluster: nixbench destroy, then nixbench apply",
+				"%s and perhaps others are on network %s, and the hive sets network %s", node, oldNet, net)
 		case s.Image != nil && (old.Pool != now.Pool || old.URI != now.URI && !found):
-			return &changes.PlanError{
-				Text: fmt.Sprintf("%s: its machine is on hypervisor %s at %s in the pool %s, and the hive sets %s and the pool %s", node, s.Hypervisor, old.URI, old.Pool, now.URI, now.Pool),
-				Fix:  fmt.Sprintf("restore cluster.hypervisors.%s; or add another entry for the new place, and remove the machine first: nixbench destroy --on %s", s.Hypervisor, node),
-			}
+			fix := fmt.Sprintf("restore cluster.hypervisors.%s; or add another entry for the new place, and remove the machine first: "+
+				"nixbench destroy --on %s", s.Hypervisor, node)
+			return changes.NewPlanError(fix, "%s: its machine is on hypervisor %s at %s in the pool %s, and the hive sets %s and the pool %s",
+				node, s.Hypervisor, old.URI, old.Pool, now.URI, now.Pool)
 		}
 	}
 	return nil
@@ -182,7 +180,7 @@ func preflight(ctx context.Context, plan *OpenPlan, loader image.Loader) error {
 			continue
 		}
 		var disk provider.Image
-		if c.NeedsImage() {
+		if c.Creates() {
 			var err error
 			if disk, err = loader.Find(c.Role); err != nil {
 				report(err)

@@ -80,7 +80,7 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequ
 
 // prepareFor prepares the network and image that the change needs.
 func (f *prerequisites) prepareFor(c changes.Change) error {
-	if c.NeedsImage() {
+	if c.Creates() {
 		return f.prepare[preparation{c.Hypervisor, c.ImageKey()}]()
 	}
 	return f.prepare[preparation{hypervisor: c.Hypervisor}]()
@@ -88,7 +88,7 @@ func (f *prerequisites) prepareFor(c changes.Change) error {
 
 // imageOf returns the image that the machine is created from. The caller must have called prepareFor.
 func (f *prerequisites) imageOf(c changes.Change) (provider.Image, error) {
-	if !c.NeedsImage() {
+	if !c.Creates() {
 		return provider.Image{}, nil
 	}
 	all, err := f.images()
@@ -108,7 +108,7 @@ func (f *prerequisites) prepareImages() {
 	go func() { _, _ = f.images() }() // begin to build the images while the networks are prepared; prepareFor waits for the result
 	var failed bool
 	for _, c := range f.plan.Changes {
-		if c.NeedsImage() && f.prepareFor(c) != nil {
+		if c.Creates() && f.prepareFor(c) != nil {
 			failed = true // the error itself is returned by the tasks of the machines that need the image
 		}
 	}

@@ -132,10 +132,8 @@ func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
 func checkRecreate(r *run, g *machine.OpenPlan) error {
 	for _, c := range g.Changes {
 		if c.Action == changes.Recreate && r.mustWaitForTurn(c) && !r.Goal.ActivatesNow() {
-			return &changes.PlanError{
-				Text: fmt.Sprintf("%s: apply %s cannot recreate its machine: as a member of a cluster it would be removed, and could join again only after its next boot", c.Node, r.Goal),
-				Fix:  "use nixbench apply --recreate, which also switches the node",
-			}
+			return changes.NewPlanError("use nixbench apply --recreate, which also switches the node", "%s: apply %s cannot recreate its machine: "+
+				"as a member of a cluster it would be removed, and could join again only after its next boot", c.Node, r.Goal)
 		}
 	}
 	return nil

@@ -3,13 +3,12 @@ package changes
 import (
 	"cmp"
 	"fmt"
-	"github.com/nixbench/nixbench/deploy/machine/image"
-	"github.com/nixbench/nixbench/deploy/machine/provider"
-	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/nixeval"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/nixbench/nixbench/deploy/machine/image"
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
 // Change is the planned action for one machine.
@@ -45,13 +44,10 @@ const (
 // ImageKey returns the key of the image from which the change creates the machine's disk.
 func (c Change) ImageKey() image.Key { return image.Key{Role: c.Role, Kind: c.Kind} }
 
-// Creates reports whether executing the change creates the machine.
+// Creates reports whether executing the change creates the machine, and its disk from an image.
 func (c Change) Creates() bool {
 	return c.Action == Create || c.Action == Recreate || c.Action == Finish
 }
-
-// NeedsImage reports whether executing the change creates the machine's disk from an image.
-func (c Change) NeedsImage() bool { return c.Creates() }
 
 // Disturbs reports whether the change stops a running machine, or replaces a machine whose disk was lost. The user has
 // to confirm such a change.
@@ -90,28 +86,38 @@ func (c Change) String() string {
 	return text
 }
 
-// creation returns the change that creates the machine of a node.
-func creation(w Desired, place Place, known state.Machine) Change {
-	c := Change{Node: w.Node, Role: w.Role, Action: Create, Hypervisor: known.Hypervisor, Address: place.Address, spec: w.specAt(place, provider.Image{})}
+// makeCreation returns the change that creates the machine of a node on a hypervisor.
+func (m *planner) makeCreation(w Desired, place Place, hypervisor string) (Change, error) {
+	known := m.recorded[w.Node]
+	c := Change{
+		Node: w.Node, Role: w.Role, Action: Create, Hypervisor: known.Hypervisor, Address: place.Address, spec: w.specAt(place, provider.Image{}),
+	}
 	if known.Created != nil {
 		c.markLost()
 	}
-	return c
+	c.Hypervisor, c.Kind = hypervisor, m.inventories[hypervisor].Kind
+	if name := m.Cluster.MachineName(w.Node); slices.Contains(m.inventories[hypervisor].Foreign, name) {
+		return c, NewPlanError("choose another cluster.name, or remove that machine; if it belongs to this cluster, the state folder was lost: restore it",
+			"%s: hypervisor %s already has a machine %s, which does not belong to this cluster", c.Node, hypervisor, name)
+	}
+	return c, nil
 }
 
 // decideChange returns the change that brings an existing machine to its desired state.
-func decideChange(w Desired, place Place, f locatedMachine, kind provider.Kind, known state.Machine, o Options) Change {
+func (m *planner) decideChange(w Desired, place Place, f locatedMachine) Change {
+	known := m.recorded[w.Node]
 	old := *known.Image
 	c := Change{
-		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.hypervisor, Kind: kind, Address: place.Address, spec: w.specAt(place, old),
+		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.hypervisor, Kind: m.inventories[f.hypervisor].Kind, Address: place.Address,
+		spec: w.specAt(place, old),
 	}
-	wanted := o.Images[c.ImageKey()]
+	wanted := m.Images[c.ImageKey()]
 	switch {
 	case f.State == provider.Incomplete && known.Created == nil:
 		c.Action, c.Why = Finish, "a run was interrupted while it created or removed the machine"
 	case f.State == provider.Incomplete && !f.HasDisk:
 		c.markLost()
-	case o.Recreate && wanted.Hash != "" && wanted.Hash != cmp.Or(f.Image, old.Hash):
+	case m.Recreate && wanted.Hash != "" && wanted.Hash != cmp.Or(f.Image, old.Hash):
 		c.Action, c.Why = Recreate, fmt.Sprintf("image %s → %s", cmp.Or(f.Image, old.Hash), wanted.Hash)
 	case f.State == provider.Incomplete:
 		c.Action, c.Why = Start, fmt.Sprintf("its domain was removed from hypervisor %s, and is defined again around its disk", f.hypervisor)
@@ -153,18 +159,30 @@ func describeDifference(w Desired, f provider.Actual) string {
 	return strings.Join(parts, ", ")
 }
 
-// findRemovals returns the changes that remove machines of nodes that the hive does not contain.
-func findRemovals(desired []Desired, existing map[string]locatedMachine, recorded map[string]state.Machine) []Change {
-	var out []Change
-	for _, node := range nixeval.SortedNames(existing) {
-		if slices.ContainsFunc(desired, func(w Desired) bool { return w.Node == node }) {
-			continue
-		}
-		f, why := existing[node], "left by an interrupted run"
-		if _, isRecorded := recorded[node]; isRecorded {
-			why = "the hive no longer contains it"
-		}
-		out = append(out, Change{Node: node, Role: f.Role, Action: Remove, Hypervisor: f.hypervisor, Address: f.Address, Why: why, State: f.State})
+// makeRemoval returns the change that removes the machine of a node that the hive does not contain.
+func (m *planner) makeRemoval(f locatedMachine) Change {
+	why := "left by an interrupted run"
+	if _, isRecorded := m.Recorded[f.Node]; isRecorded {
+		why = "the hive no longer contains it"
 	}
-	return out
+	return Change{Node: f.Node, Role: f.Role, Action: Remove, Hypervisor: f.hypervisor, Address: f.Address, Why: why, State: f.State}
+}
+
+// Desired is the desired state of one node's machine in the hive. In its spec, the MAC and the address are missing, because [Make]
+// chooses them. The image and the keys are missing, too, because they are added when the plan is executed.
+type Desired struct {
+	provider.Spec
+	On []string // names of hypervisors on which the machine may be created; empty: any
+}
+
+// specAt returns the spec of the machine with this place and this image.
+func (w Desired) specAt(p Place, image provider.Image) provider.Spec {
+	s := w.Spec
+	s.MAC, s.Address, s.Image = p.MAC, p.Address, image
+	return s
+}
+
+// isAllowedOn reports whether the machine may be created on a hypervisor.
+func (w Desired) isAllowedOn(hypervisor string) bool {
+	return len(w.On) == 0 || slices.Contains(w.On, hypervisor)
 }

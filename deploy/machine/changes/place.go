@@ -2,10 +2,9 @@ package changes
 
 import (
 	"fmt"
-	"github.com/nixbench/nixbench/deploy/machine/provider"
-	"maps"
-	"slices"
 	"strings"
+
+	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
 // capacity is a hypervisor's free memory and its number of machines.
@@ -21,10 +20,12 @@ type capacity struct {
 //
 // Disk space is not considered: disks grow while they are written, so nixbench detects a full pool only when
 // a write fails.
-func placeMachines(created []Desired, kept []Change, inventories map[string]provider.Inventory, closed map[string]bool) (map[string]string, error) {
+func (m *planner) placeMachines(created []Desired, kept map[string]Change) (map[string]string, error) {
 	capacities := map[string]*capacity{}
 	hosts := map[string]*uint64{}
-	for name, s := range inventories {
+	var open []*capacity
+	for _, name := range m.names {
+		s := m.inventories[name]
 		left := hosts[s.Host]
 		if left == nil || s.Host == "" {
 			left = &s.FreeMemory
@@ -32,6 +33,9 @@ func placeMachines(created []Desired, kept []Change, inventories map[string]prov
 		}
 		*left = min(*left, s.FreeMemory)
 		capacities[name] = &capacity{name: name, memory: left, roles: map[string]int{}}
+		if !m.Closed[name] {
+			open = append(open, capacities[name])
+		}
 	}
 	for _, c := range kept {
 		r := capacities[c.Hypervisor]
@@ -40,47 +44,34 @@ func placeMachines(created []Desired, kept []Change, inventories map[string]prov
 			*r.memory -= min(*r.memory, c.spec.Memory)
 		}
 	}
-	order := slices.DeleteFunc(slices.Sorted(maps.Keys(capacities)), func(name string) bool { return closed[name] })
 	out := map[string]string{}
 	for _, w := range created {
 		var best *capacity
-		for _, name := range order {
-			r := capacities[name]
+		var have []string
+		for _, r := range open {
+			if !w.isAllowedOn(r.name) {
+				continue
+			}
+			have = append(have, fmt.Sprintf("%s has %s", r.name, provider.SizeText(*r.memory)))
 			switch {
-			case !w.isAllowedOn(name), *r.memory < w.Memory:
+			case *r.memory < w.Memory:
 			case best == nil, r.roles[w.Role] < best.roles[w.Role],
 				r.roles[w.Role] == best.roles[w.Role] && *r.memory > *best.memory:
 				best = r
 			}
 		}
 		if best == nil {
-			return nil, newNoCapacityError(w, len(created)-len(out), order, capacities)
+			more := ""
+			if left := len(created) - len(out); left > 1 {
+				more = fmt.Sprintf(" and %d more", left-1)
+			}
+			fix := fmt.Sprintf("choose a smaller roles.%[1]s.memory or roles.%[1]s.count, or more hypervisors for the role", w.Role)
+			return nil, NewPlanError(fix, "%s%s: no hypervisor has %s of memory left: %s",
+				w.Node, more, provider.SizeText(w.Memory), strings.Join(have, ", "))
 		}
 		*best.memory -= w.Memory
 		best.roles[w.Role]++
 		out[w.Node] = best.name
 	}
 	return out, nil
-}
-
-func newNoCapacityError(w Desired, left int, order []string, capacities map[string]*capacity) error {
-	var have []string
-	for _, name := range order {
-		if w.isAllowedOn(name) {
-			have = append(have, fmt.Sprintf("%s has %s", name, provider.SizeText(*capacities[name].memory)))
-		}
-	}
-	more := ""
-	if left > 1 {
-		more = fmt.Sprintf(" and %d more", left-1)
-	}
-	return &PlanError{
-		Text: fmt.Sprintf("%s%s: no hypervisor has %s of memory left: %s", w.Node, more, provider.SizeText(w.Memory), strings.Join(have, ", ")),
-		Fix:  fmt.Sprintf("choose a smaller roles.%[1]s.memory or roles.%[1]s.count, or more hypervisors for the role", w.Role),
-	}
-}
-
-// isAllowedOn reports whether the machine may be created on a hypervisor.
-func (w Desired) isAllowedOn(hypervisor string) bool {
-	return len(w.On) == 0 || slices.Contains(w.On, hypervisor)
 }

@@ -1,6 +1,11 @@
+// Package changes decides how the machines of a hive change.
+//
+// [Make] compares the desired machines with the observed and the recorded machines, without any I/O. It returns a
+// [Plan], which contains a [Change] for each machine, and chooses the hypervisors, MACs and addresses of new machines.
 package changes
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -10,6 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Plan contains all changes that bring the machines to their desired state.
@@ -45,6 +51,11 @@ type Options struct {
 // PlanError says why no plan can be made (Text), and how the user can change that (Fix).
 type PlanError struct{ Text, Fix string }
 
+// NewPlanError returns a PlanError. The format of its text is that of [fmt.Errorf].
+func NewPlanError(fix, format string, args ...any) error {
+	return &PlanError{fmt.Sprintf(format, args...), fix}
+}
+
 func (e *PlanError) Error() string { return e.Text }
 
 // Kind implements [failure.Classified].
@@ -53,82 +64,80 @@ func (e *PlanError) Kind() failure.Kind { return failure.Provision }
 // Hint returns how to fix the problem. This text is shown below the message.
 func (e *PlanError) Hint() string { return e.Fix }
 
+// planner makes a plan.
+type planner struct {
+	Options
+	desired     []Desired
+	inventories map[string]provider.Inventory
+	names       []string                  // names of the inventories, sorted
+	existing    map[string]locatedMachine // by node
+	recorded    map[string]state.Machine  // by node; missing fields of existing machines are added
+	macs        map[string]string         // by desired node
+}
+
+// locatedMachine is an observed machine and the hypervisor that it is on.
+type locatedMachine struct {
+	provider.Actual
+	hypervisor string
+}
+
 // Make compares the desired machines with the inventories of all hypervisors and returns the plan. It does
 // no I/O.
 func Make(desired []Desired, inventories map[string]provider.Inventory, o Options) (Plan, error) {
 	p := Plan{Cluster: o.Cluster, Network: o.Network, Changes: []Change{}, Places: []Place{}}
-	if err := validate(desired, inventories, o); err != nil {
+	m := &planner{Options: o, desired: desired, inventories: inventories, names: slices.Sorted(maps.Keys(inventories))}
+	if err := m.validate(); err != nil {
 		return p, err
 	}
-	existing, err := indexMachines(inventories)
-	if err != nil {
+	if err := m.indexMachines(); err != nil {
 		return p, err
 	}
-	recorded := completeRecords(o.Recorded, existing)
-	macs := assignMACs(desired, o.Cluster.Name, recorded)
+	m.assignMACs()
 	var addrs map[string]netip.Addr
+	var err error
 	if o.Network.Mode.Ours() {
-		if addrs, err = allocateAddresses(desired, o, inventories, macs, recorded, existing); err != nil {
+		if addrs, err = m.allocateAddresses(); err != nil {
 			return p, err
 		}
 	}
+	places, kept := map[string]Place{}, map[string]Change{}
 	var created []Desired
-	var kept []Change
 	for _, w := range desired {
-		place := Place{Node: w.Node, MAC: macs[w.Node], Address: addrs[w.Node]}
-		f, exists := existing[w.Node]
-		if place.Hypervisor = f.hypervisor; exists {
-			c := decideChange(w, place, f, inventories[f.hypervisor].Kind, recorded[w.Node], o)
-			kept = append(kept, c)
-			if o.isSelected(w.Node) {
-				p.Changes = append(p.Changes, c)
-			}
-		} else if o.isSelected(w.Node) {
+		f, exists := m.existing[w.Node]
+		places[w.Node] = Place{Node: w.Node, MAC: m.macs[w.Node], Address: addrs[w.Node], Hypervisor: f.hypervisor}
+		if exists {
+			kept[w.Node] = m.decideChange(w, places[w.Node], f)
+		} else if m.isSelected(w.Node) {
 			created = append(created, w)
-			p.Changes = append(p.Changes, creation(w, place, recorded[w.Node]))
-		}
-		p.Places = append(p.Places, place)
-	}
-	for _, node := range slices.Sorted(maps.Keys(existing)) {
-		if f := existing[node]; macs[node] == "" {
-			p.removed = append(p.removed, Place{Node: node, MAC: f.MAC, Address: f.Address, Hypervisor: f.hypervisor})
 		}
 	}
-	where, err := placeMachines(created, kept, inventories, o.Closed)
-	if err == nil {
-		err = p.setPlaces(where, inventories)
-	}
+	where, err := m.placeMachines(created, kept)
 	if err != nil {
 		return p, err
 	}
-	if o.Selected == nil {
-		p.Changes = append(p.Changes, findRemovals(desired, existing, o.Recorded)...)
-	}
-	return p, nil
-}
-
-// setPlaces sets the hypervisors of new machines.
-func (p *Plan) setPlaces(where map[string]string, inventories map[string]provider.Inventory) error {
-	for i := range p.Places {
-		if at := where[p.Places[i].Node]; at != "" {
-			p.Places[i].Hypervisor = at
+	for _, w := range desired {
+		place := places[w.Node]
+		c, exists := kept[w.Node]
+		if !exists && m.isSelected(w.Node) {
+			if c, err = m.makeCreation(w, place, where[w.Node]); err != nil {
+				return p, err
+			}
+			place.Hypervisor = c.Hypervisor
 		}
-	}
-	for i := range p.Changes {
-		c := &p.Changes[i]
-		if where[c.Node] == "" {
-			continue
+		if m.isSelected(w.Node) {
+			p.Changes = append(p.Changes, c)
 		}
-		c.Hypervisor = where[c.Node]
-		c.Kind = inventories[c.Hypervisor].Kind
-		if name := p.Cluster.MachineName(c.Node); slices.Contains(inventories[c.Hypervisor].Foreign, name) {
-			return &PlanError{
-				Text: fmt.Sprintf("%s: hypervisor %s already has a machine %s, which does not belong to this cluster", c.Node, c.Hypervisor, name),
-				Fix:  "choose another cluster.name, or remove that machine; if it belongs to this cluster, the state folder was lost: restore it",
+		p.Places = append(p.Places, place)
+	}
+	for _, node := range nixeval.SortedNames(m.existing) {
+		if f := m.existing[node]; m.macs[node] == "" {
+			p.removed = append(p.removed, Place{Node: node, MAC: f.MAC, Address: f.Address, Hypervisor: f.hypervisor})
+			if o.Selected == nil {
+				p.Changes = append(p.Changes, m.makeRemoval(f))
 			}
 		}
 	}
-	return nil
+	return p, nil
 }
 
 // AssignsAddresses reports whether nixbench assigns the addresses of all machines, so that they are known before the machines start.
@@ -138,73 +147,49 @@ func (p Plan) AssignsAddresses() bool {
 
 func (o Options) isSelected(node string) bool { return o.Selected == nil || o.Selected(node) }
 
-// locatedMachine is an observed machine and the hypervisor that it is on.
-type locatedMachine struct {
-	provider.Actual
-	hypervisor string
-}
-
-// indexMachines returns the observed machines by node. It returns an error if two hypervisors have a machine of one node, for instance
-// after a hypervisor that was given up as lost is back.
-func indexMachines(inventories map[string]provider.Inventory) (map[string]locatedMachine, error) {
-	out := map[string]locatedMachine{}
-	for _, name := range slices.Sorted(maps.Keys(inventories)) {
-		for _, m := range inventories[name].Machines {
-			if other, twice := out[m.Node]; twice {
-				return nil, &PlanError{
-					Text: fmt.Sprintf("%s: it has two machines, on hypervisor %s and on hypervisor %s", m.Node, other.hypervisor, name),
-					Fix:  "remove the old machine by hand, and its disks; or remove both machines: nixbench destroy --on " + m.Node,
-				}
+// indexMachines sets the observed and the recorded machines by node. It returns an error if two hypervisors have a machine of one node,
+// for instance after a hypervisor that was given up as lost is back.
+func (m *planner) indexMachines() error {
+	m.existing, m.recorded = map[string]locatedMachine{}, map[string]state.Machine{}
+	maps.Copy(m.recorded, m.Recorded)
+	for _, name := range m.names {
+		for _, f := range m.inventories[name].Machines {
+			if other, twice := m.existing[f.Node]; twice {
+				return NewPlanError("remove the old machine by hand, and its disks; or remove both machines: nixbench destroy --on "+f.Node,
+					"%s: it has two machines, on hypervisor %s and on hypervisor %s", f.Node, other.hypervisor, name)
 			}
-			out[m.Node] = locatedMachine{m, name}
+			m.existing[f.Node] = locatedMachine{f, name}
+			k := m.recorded[f.Node]
+			k.MAC = cmp.Or(k.MAC, f.MAC)
+			k.Address = cmp.Or(k.Address, f.Address)
+			k.Image = cmp.Or(k.Image, &provider.Image{Hash: f.Image})
+			m.recorded[f.Node] = k
 		}
 	}
-	return out, nil
+	return nil
 }
 
-// completeRecords returns the recorded machines. If a field of a record is empty, the value comes from the observed machine of the node.
-func completeRecords(recorded map[string]state.Machine, existing map[string]locatedMachine) map[string]state.Machine {
-	out := map[string]state.Machine{}
-	maps.Copy(out, recorded)
-	for node, f := range existing {
-		k := out[node]
-		if k.MAC == "" {
-			k.MAC = f.MAC
-		}
-		if !k.Address.IsValid() {
-			k.Address = f.Address
-		}
-		if k.Image == nil {
-			k.Image = &provider.Image{Hash: f.Image}
-		}
-		out[node] = k
-	}
-	return out
-}
-
-// assignMACs returns the hardware address of each node.
-func assignMACs(desired []Desired, cluster string, recorded map[string]state.Machine) map[string]string {
-	out := map[string]string{}
+func (m *planner) assignMACs() {
+	m.macs = map[string]string{}
 	taken := map[string]bool{}
-	for _, k := range recorded {
+	for _, k := range m.recorded {
 		taken[k.MAC] = true
 	}
-	for _, w := range desired {
-		mac := recorded[w.Node].MAC
+	for _, w := range m.desired {
+		mac := m.recorded[w.Node].MAC
 		if mac == "" {
-			mac = provider.MAC(cluster, w.Node, func(m string) bool { return taken[m] })
+			mac = provider.MAC(m.Cluster.Name, w.Node, func(mac string) bool { return taken[mac] })
 		}
 		taken[mac] = true
-		out[w.Node] = mac
+		m.macs[w.Node] = mac
 	}
-	return out
 }
 
 // Images returns the keys of all images that the plan's changes need.
 func (p Plan) Images() []image.Key {
 	var out []image.Key
 	for _, c := range p.Changes {
-		if key := c.ImageKey(); c.NeedsImage() && !slices.Contains(out, key) {
+		if key := c.ImageKey(); c.Creates() && !slices.Contains(out, key) {
 			out = append(out, key)
 		}
 	}

@@ -375,7 +375,9 @@ func TestMAC(t *testing.T) {
 	}
 	// No two of a thousand nodes may have the same address.
 	seen := map[string]bool{}
-	for _, mac := range assignMACs(desired("w", 1000), "c", nil) {
+	m := &planner{Options: Options{Cluster: provider.Cluster{Name: "c"}}, desired: desired("w", 1000)}
+	m.assignMACs()
+	for _, mac := range m.macs {
 		if seen[mac] {
 			t.Fatalf("%s twice", mac)
 		}

@@ -1,8 +1,6 @@
 package changes
 
 import (
-	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -10,79 +8,67 @@ import (
 )
 
 // validate returns an error if no plan can be made from these inputs.
-func validate(desired []Desired, inventories map[string]provider.Inventory, o Options) error {
-	if err := validateDistinctHosts(inventories); err != nil {
+func (m *planner) validate() error {
+	if err := m.validateDistinctHosts(); err != nil {
 		return err
 	}
-	if err := validateAllowedHypervisors(desired, inventories, o.Closed); err != nil {
+	if err := m.validateAllowedHypervisors(); err != nil {
 		return err
 	}
-	return validateNetworkOwner(inventories, o)
+	for _, name := range m.names {
+		if err := m.validateNetworkOwner(name, m.inventories[name].Network); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // validateDistinctHosts returns an error if two names in the hive refer to the same hypervisor. Without this error, nixbench would
 // observe each machine on that hypervisor twice.
-func validateDistinctHosts(inventories map[string]provider.Inventory) error {
-	type hypervisor struct {
-		host string
-		kind provider.Kind
-	}
-	first := map[hypervisor]string{}
-	for _, name := range slices.Sorted(maps.Keys(inventories)) {
-		h := hypervisor{inventories[name].Host, inventories[name].Kind}
-		other, twice := first[h]
-		if h.host == "" || !twice {
-			first[h] = name
+func (m *planner) validateDistinctHosts() error {
+	first := map[string]string{}
+	for _, name := range m.names {
+		host, kind := m.inventories[name].Host, m.inventories[name].Kind
+		other, twice := first[host+string(kind)]
+		if host == "" || !twice {
+			first[host+string(kind)] = name
 			continue
 		}
-		return &PlanError{
-			Text: fmt.Sprintf("hypervisors %s and %s are the same hypervisor: both are on host %s and run the same kind of machines", other, name, strings.Fields(h.host)[0]),
-			Fix:  "keep one of them in cluster.hypervisors; if its machines exist, with the name under which they were created",
-		}
+		return NewPlanError("keep one of them in cluster.hypervisors; if its machines exist, with the name under which they were created",
+			"hypervisors %s and %s are the same hypervisor: both are on host %s and run the same kind of machines", other, name, strings.Fields(host)[0])
 	}
 	return nil
 }
 
-// validateNetworkOwner returns an error if an existing network that the hive names is missing or not active, or if a hypervisor has a
+// validateNetworkOwner returns an error if an existing network that the hive names is missing or not active, or if the hypervisor has a
 // network with our network's name that this cluster does not own. The latter also occurs if the state folder was lost: the cluster then
 // has a new id, and the network has the old id.
-func validateNetworkOwner(inventories map[string]provider.Inventory, o Options) error {
-	for _, name := range slices.Sorted(maps.Keys(inventories)) {
-		net := inventories[name].Network
-		if o.Network.Mode == provider.Existing && (net == nil || !net.Active) {
-			return &PlanError{
-				Text: fmt.Sprintf("hypervisor %s: there is no network %s, or it is not active", name, o.Network.Name),
-				Fix:  `define and start it, or set cluster.network.mode to "nat"`,
-			}
-		}
-		if o.Network.Mode.Ours() && net != nil && !net.Ours {
-			if net.Owner != "" {
-				return &PlanError{
-					Text: fmt.Sprintf("hypervisor %s already has a network %s, which nixbench created for %s; this cluster has the id %s", name, o.Network.Name, net.Owner, o.Cluster.ID),
-					Fix: fmt.Sprintf("run nixbench destroy with the state folder of that cluster; if that folder is lost, remove the machines with its id by hand, then network %s; or choose another cluster.network.name",
-						o.Network.Name),
-				}
-			}
-			return &PlanError{
-				Text: fmt.Sprintf("hypervisor %s already has a network %s, which does not belong to this cluster", name, o.Network.Name),
-				Fix:  `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"; if it belongs to this cluster, the state folder was lost: restore it`,
-			}
-		}
+func (m *planner) validateNetworkOwner(hypervisor string, net *provider.ActualNetwork) error {
+	want := m.Network
+	switch {
+	case want.Mode == provider.Existing && (net == nil || !net.Active):
+		return NewPlanError(`define and start it, or set cluster.network.mode to "nat"`,
+			"hypervisor %s: there is no network %s, or it is not active", hypervisor, want.Name)
+	case !want.Mode.Ours() || net == nil || net.Ours:
+		return nil
+	case net.Owner != "":
+		return NewPlanError("run nixbench destroy with the state folder of that cluster; if that folder is lost, remove the machines with its id by hand, "+
+			"then network "+want.Name+"; or choose another cluster.network.name",
+			"hypervisor %s already has a network %s, which nixbench created for %s; this cluster has the id %s", hypervisor, want.Name, net.Owner, m.Cluster.ID)
 	}
-	return nil
+	return NewPlanError(`choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"; `+
+		"if it belongs to this cluster, the state folder was lost: restore it",
+		"hypervisor %s already has a network %s, which does not belong to this cluster", hypervisor, want.Name)
 }
 
 // validateAllowedHypervisors returns an error if a role names a hypervisor that the hive does not contain.
-func validateAllowedHypervisors(desired []Desired, inventories map[string]provider.Inventory, closed map[string]bool) error {
-	for _, w := range desired {
+func (m *planner) validateAllowedHypervisors() error {
+	open := slices.DeleteFunc(slices.Clone(m.names), func(name string) bool { return m.Closed[name] })
+	for _, w := range m.desired {
 		for _, name := range w.On {
-			if _, ok := inventories[name]; ok && !closed[name] {
-				continue
-			}
-			open := slices.DeleteFunc(slices.Sorted(maps.Keys(inventories)), func(name string) bool { return closed[name] })
-			return &PlanError{
-				Text: fmt.Sprintf("roles.%s.hypervisors: cluster.hypervisors has no %s, only %s", w.Role, name, strings.Join(open, ", ")),
-				Fix:  "use one of these names, or add it to cluster.hypervisors",
+			if !slices.Contains(open, name) {
+				return NewPlanError("use one of these names, or add it to cluster.hypervisors",
+					"roles.%s.hypervisors: cluster.hypervisors has no %s, only %s", w.Role, name, strings.Join(open, ", "))
 			}
 		}
 	}
