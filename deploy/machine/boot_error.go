@@ -9,7 +9,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// newCreationError returns the error for a machine that could not be created or started because of err.
 func (m *Task) newCreationError(err error) error {
 	return &BootError{Node: m.Change.Node, Err: err}
 }
@@ -36,7 +35,6 @@ type BootError struct {
 
 func (e *BootError) Error() string { return failure.Message(e) }
 
-// OnNode implements [failure.OnNode].
 func (e *BootError) OnNode() (node, text string) {
 	text = failure.TextOn(e.Node, e.Err)
 	if e.Started {
@@ -54,12 +52,10 @@ func (e *BootError) Brief() string {
 	return text
 }
 
-// Kind implements [failure.Classified].
 func (e *BootError) Kind() failure.Kind { return failure.Provision }
 
 func (e *BootError) Unwrap() error { return e.Err }
 
-// Hint returns how the user can fix the error.
 func (e *BootError) Hint() string {
 	if hint := failure.Hint(e.Err); hint != "" {
 		return hint

@@ -9,7 +9,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Console is the console of a node's machine.
 type Console struct {
 	node     string
 	cluster  provider.Cluster
@@ -32,15 +31,12 @@ func (m *Manager) OpenConsole(ctx context.Context, recorded *state.State, node s
 	return &Console{node, clusterIdentity(m.Hive, recorded), hosts, hosts[name]}, nil
 }
 
-// Close closes the connection to the hypervisor.
 func (c *Console) Close() { c.hosts.close() }
 
-// Tail returns the end of the console log, at most about max bytes.
 func (c *Console) Tail(ctx context.Context, max int) (string, error) {
 	return c.provider.ConsoleTail(ctx, c.cluster, c.node, max)
 }
 
-// Attach connects the console to the user, see [provider.Console].
 func (c *Console) Attach(ctx context.Context, in <-chan []byte, out io.Writer) error {
 	return c.provider.AttachConsole(ctx, c.cluster, c.node, in, out)
 }

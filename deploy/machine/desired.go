@@ -16,7 +16,6 @@ func Boots(hive *nixeval.Hive, n nixeval.Node) bool {
 	return n.Role != "" && hive.Cluster != nil && len(hive.Unit(n.Unit).Deployment.TargetHosts) == 0
 }
 
-// Booted returns the nodes whose machines nixbench boots.
 func Booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 	var out []nixeval.Node
 	for _, n := range nodes {
@@ -27,7 +26,6 @@ func Booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 	return out
 }
 
-// desiredMachines returns the machines that nixbench boots, as the hive describes them.
 func desiredMachines(hive *nixeval.Hive) ([]changes.Desired, error) {
 	var out []changes.Desired
 	for _, n := range Booted(hive, hive.Nodes) {
@@ -40,7 +38,6 @@ func desiredMachines(hive *nixeval.Hive) ([]changes.Desired, error) {
 	return out, nil
 }
 
-// toDesiredMachine returns the desired machine of the node n, which has the role r.
 func toDesiredMachine(n nixeval.Node, r nixeval.Role) (changes.Desired, error) {
 	w := changes.Desired{On: r.Hypervisors, Spec: provider.Spec{
 		Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins,
@@ -61,7 +58,6 @@ func toDesiredMachine(n nixeval.Node, r nixeval.Role) (changes.Desired, error) {
 	return w, err
 }
 
-// desiredNetwork returns the network that the hive describes.
 func desiredNetwork(hive *nixeval.Hive) (provider.Network, error) {
 	n := hive.Cluster.Network
 	out := provider.Network{Name: n.Name, Mode: provider.Mode(n.Mode), Domain: n.Domain}

@@ -11,10 +11,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Removed is the outcome for a machine that is removed from its hypervisor.
 const Removed state.Outcome = "removed"
 
-// Removal is a machine that a destroy plan removes.
 type Removal struct {
 	Node         string         `json:"node"`
 	Role         string         `json:"role,omitempty"`
@@ -25,7 +23,6 @@ type Removal struct {
 	note         string         // message for the user: what is removed from the machine's record; empty unless the hypervisor is lost
 }
 
-// DestroyPlan lists the machines that a destroy removes, and the objects that it does not remove.
 type DestroyPlan struct {
 	Removals     []Removal
 	WholeCluster bool     // whether all machines of the cluster are removed; then the network and the images are removed, too
@@ -64,10 +61,8 @@ func RemovedNodes(list []Removal) []string {
 	return out
 }
 
-// RemovedNodes returns the nodes that will have no machine after the execution of the plan.
 func (d *DestroyPlan) RemovedNodes() []string { return RemovedNodes(d.Removals) }
 
-// Close closes the connections to the hypervisors.
 func (d *DestroyPlan) Close() { d.hosts.close() }
 
 // PlanDestroy plans the removal of the machines in the state and of the machines that the hypervisors report for the cluster, even if
@@ -137,7 +132,6 @@ func nodesOf(hive *nixeval.Hive, all []Removal) []nixeval.Node {
 	return out
 }
 
-// Lines returns one line for each removal and each message, to be shown before the user confirms.
 func (d *DestroyPlan) Lines() []string {
 	var out []string
 	for _, machine := range d.Removals {

@@ -49,12 +49,10 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provider
 	return append(out, examineCapacity(plan)...)
 }
 
-// newErrorFinding converts an error to a finding.
 func newErrorFinding(what string, err error) provider.Finding {
 	return provider.Finding{What: what, State: provider.FindingError, Text: err.Error(), Fix: failure.Hint(err), Err: err}
 }
 
-// examineHypervisor connects to a hypervisor and examines the host.
 func (m *Manager) examineHypervisor(ctx context.Context, name string, h provider.Hypervisor) []provider.Finding {
 	wait := m.Send.Wait(event.Event{Phase: event.Check, Text: fmt.Sprintf("hypervisor %s: an answer from %s", name, h.URI)})
 	defer wait.End()
@@ -66,7 +64,6 @@ func (m *Manager) examineHypervisor(ctx context.Context, name string, h provider
 	return p.Examine(ctx)
 }
 
-// examineCapacity returns findings about the memory and the disk space that new machines need.
 func examineCapacity(plan *OpenPlan) []provider.Finding {
 	created, disks := 0, map[string]uint64{}
 	for _, c := range plan.Changes {

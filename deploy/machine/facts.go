@@ -61,7 +61,6 @@ func (m *Manager) WriteFacts(recorded *state.State) error {
 	return m.Dir.WriteFacts(data, recorded.Machines)
 }
 
-// FactsFile returns the path of the facts file; empty if nixbench boots no machine or the file does not exist.
 func (m *Manager) FactsFile() string {
 	if len(Booted(m.Hive, m.Hive.Nodes)) == 0 || !durable.Exists(m.Dir.Facts()) {
 		return ""

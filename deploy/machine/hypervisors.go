@@ -15,7 +15,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Opener connects to a hypervisor.
 type Opener func(ctx context.Context, name string, h provider.Hypervisor) (provider.Provider, error)
 
 // hypervisors contains the connections to the hypervisors of a cluster, by the hypervisor's name.
@@ -53,7 +52,6 @@ func (m *Manager) observeHypervisors(ctx context.Context, recorded *state.State,
 	return o, nil
 }
 
-// observeRecorded observes the recorded hypervisors of a cluster.
 func (m *Manager) observeRecorded(ctx context.Context, recorded *state.State) (observed, error) {
 	return m.observeHypervisors(ctx, recorded, recorded.Cluster.Hypervisors, recorded.Cluster.Network)
 }

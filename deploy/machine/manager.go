@@ -13,7 +13,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Manager contains what is needed to boot and remove the machines of a cluster.
 type Manager struct {
 	Hive  *nixeval.Hive
 	Dir   state.Dir
@@ -41,7 +40,6 @@ func (m *Manager) images() image.Loader {
 	return image.Loader{Hive: m.Hive, Eval: m.Eval, Keep: m.Keep}
 }
 
-// Starter creates and starts the machines of a plan, and writes them to the state.
 type Starter struct {
 	*Manager
 	Fleet       *fleet.Fleet

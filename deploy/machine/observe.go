@@ -19,7 +19,6 @@ type Observer struct {
 	nodes   map[string][]string // by hypervisor
 }
 
-// NewObserver connects to the hypervisors of the recorded machines of a cluster. The caller must close the returned Observer.
 func NewObserver(ctx context.Context, open Opener, name string, recorded *state.State, send event.Sink) (*Observer, error) {
 	o := &Observer{nodes: map[string][]string{}}
 	if recorded.Cluster == nil {
@@ -42,13 +41,10 @@ func NewObserver(ctx context.Context, open Opener, name string, recorded *state.
 	return o, nil
 }
 
-// Close ends the connections.
 func (o *Observer) Close() { o.hosts.close() }
 
-// absent is the state of a machine that its hypervisor does not have.
 const absent provider.State = "absent"
 
-// States returns the states of all machines by node. A machine that its hypervisor does not have is absent.
 func (o *Observer) States(ctx context.Context) (map[string]string, error) {
 	found, err := forHypervisors(o.hosts, "observe the machines", func(name string) (map[string]provider.State, error) {
 		return o.hosts[name].States(ctx, o.cluster, o.nodes[name])

@@ -15,7 +15,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// OpenPlan contains the planned changes to machines, the observation that the plan was computed from, and the connections that execute it.
 type OpenPlan struct {
 	changes.Plan
 	observed

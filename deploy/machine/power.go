@@ -17,13 +17,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Outcomes of [Power.Stop] and [Power.Start].
 const (
 	Stopped state.Outcome = "stopped"
 	Started state.Outcome = "started"
 )
 
-// Power stops and starts the existing machines of a cluster. It changes nothing else about them.
 type Power struct {
 	*Manager
 	Fleet     *fleet.Fleet                              // logs in to machines that have started
@@ -38,7 +36,6 @@ type poweredMachine struct {
 	state      provider.State
 }
 
-// PowerOptions are the options of [Power.Stop] and [Power.Start].
 type PowerOptions struct {
 	Parallel int           // maximum number of machines that are stopped or started at the same time; 0: no limit
 	Timeout  time.Duration // maximum time until a machine is off (Stop) or ready (Start)
@@ -66,13 +63,10 @@ func (m *Manager) OpenPower(ctx context.Context, f *fleet.Fleet, recorded *state
 	return p, nil
 }
 
-// Close closes the connections to the hypervisors.
 func (p *Power) Close() { p.hosts.close() }
 
-// IsRunning reports whether the node's machine runs.
 func (p *Power) IsRunning(node string) bool { return p.machines[node].state == provider.Running }
 
-// IsOff reports whether the node's machine is off or missing.
 func (p *Power) IsOff(node string) bool {
 	state := p.machines[node].state
 	return state == "" || state == provider.Off || state == provider.Incomplete
@@ -170,7 +164,6 @@ func (p *Power) Start(ctx context.Context, nodes []nixeval.Node, record *runs.Re
 	})
 }
 
-// startMachine starts the machine of a node if it is off, and waits until its system has booted.
 func (p *Power) startMachine(ctx context.Context, n nixeval.Node, isOff bool, timeout time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -200,7 +193,6 @@ func (p *Power) startMachine(ctx context.Context, n nixeval.Node, isOff bool, ti
 	return nil
 }
 
-// powerOf returns the provider of the hypervisor that has the node's machine.
 func (p *Power) powerOf(node string) (provider.Power, error) {
 	m, exists := p.machines[node]
 	if !exists || m.state == provider.Incomplete {

@@ -30,7 +30,6 @@ type preparation struct {
 	image      image.Key // empty: only the network
 }
 
-// newPrerequisites returns the functions that prepare the networks and images of the plan. It prepares nothing yet.
 func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequisites {
 	f := &prerequisites{Starter: s, plan: plan, keys: plan.Images(), prepare: map[preparation]func() error{}}
 	f.images = sync.OnceValues(func() (map[image.Key]provider.Image, error) {
@@ -78,7 +77,6 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequ
 	return f
 }
 
-// prepareFor prepares the network and image that the change needs.
 func (f *prerequisites) prepareFor(c changes.Change) error {
 	if c.Creates() {
 		return f.prepare[preparation{c.Hypervisor, c.ImageKey()}]()
@@ -99,7 +97,6 @@ func (f *prerequisites) imageOf(c changes.Change) (provider.Image, error) {
 	return i, err
 }
 
-// prepareImages prepares all images, and sends the events of the image phase.
 func (f *prerequisites) prepareImages() {
 	if len(f.keys) == 0 {
 		return

@@ -60,7 +60,6 @@ func preferredAddress(all []netip.Addr) netip.Addr {
 	return best
 }
 
-// recordAddress writes the address of the machine to the state.
 func (m *Task) recordAddress(a netip.Addr) error {
 	now := m.Store.State().Machines[m.Change.Node]
 	if now.Address == a {
@@ -80,7 +79,6 @@ func (m *Task) waitForSystem(ctx context.Context) error {
 	return waitForSystem(ctx, h, m.Send)
 }
 
-// waitForSystem waits until a machine accepts an SSH login and its system has started.
 func waitForSystem(ctx context.Context, h *remote.Host, send event.Sink) error {
 	var last error
 	for {
@@ -105,7 +103,6 @@ func waitForSystem(ctx context.Context, h *remote.Host, send event.Sink) error {
 // errShutDown is the error of a machine that has turned off before it was ready.
 var errShutDown = errors.New("it is off: its system has shut down during the boot")
 
-// observeEvery is the time between two observations of a machine that is booting.
 const observeEvery = 2 * time.Second
 
 // cancelIfOff watches a machine that is booting. If the machine turns off, it cancels the returned context with errShutDown, so that the
@@ -141,7 +138,6 @@ func preferLastError(ctx context.Context, err, last error) error {
 	return err
 }
 
-// readSystemState returns the output of systemctl is-system-running on the machine, such as running or degraded.
 func readSystemState(ctx context.Context, h *remote.Host) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

@@ -83,7 +83,6 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 	return nil
 }
 
-// recordPlace returns the record of a node's machine that is written to the state before the plan is executed.
 func (s *Starter) recordPlace(plan *OpenPlan, p changes.Place, m state.Machine) (state.Machine, error) {
 	m.MAC, m.Role = p.MAC, nodeOf(s.Hive, p.Node).Role
 	if p.Address.IsValid() {

@@ -18,7 +18,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// destroyer removes machines, their records, and the networks, images and files that no machine uses.
 type destroyer struct {
 	*Manager
 	Store    *state.Store
@@ -29,7 +28,6 @@ type destroyer struct {
 	outcome  state.Outcome // the outcome that is recorded for a machine whose removal succeeds
 }
 
-// Destroy removes the machines of a plan, and then the networks, images and files that no machine uses.
 func (m *Manager) Destroy(ctx context.Context, plan *DestroyPlan, store *state.Store, record *runs.Recorder, parallel int) ([]state.NodeResult, error) {
 	w := &destroyer{Manager: m, Store: store, Record: record, parallel: parallel, cluster: clusterIdentity(m.Hive, store.State()), hosts: plan.hosts, outcome: Removed}
 	if plan.abandoned != "" {
@@ -68,7 +66,6 @@ func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]stat
 	})
 }
 
-// removeMachine removes a node's machine and its record.
 func (w *destroyer) removeMachine(ctx context.Context, node string, removals []Removal) error {
 	if err := w.Store.Begin(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine, Since: time.Now().UTC()}); err != nil {
 		return &BootError{Node: node, Err: err}
@@ -85,7 +82,6 @@ func (w *destroyer) removeMachine(ctx context.Context, node string, removals []R
 	return w.dropNodeRecord(node)
 }
 
-// dropNodeRecord removes the host key and the record of a node's machine.
 func (w *destroyer) dropNodeRecord(node string) error {
 	// Remove the host key first, because a later run removes only the keys of recorded nodes.
 	if err := keys.RemoveHostKey(w.Dir, node); err != nil {
@@ -112,7 +108,6 @@ func (w *destroyer) removeUnused(ctx context.Context) error {
 	return w.Store.Update(func(s *state.State) error { s.Cluster = nil; return nil })
 }
 
-// cleanHypervisors removes from all hypervisors the images that no machine uses and, if no machine is left, the networks.
 func (w *destroyer) cleanHypervisors(ctx context.Context, last bool) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(w.hosts)) { // clean one hypervisor after the other, because two hypervisors may share a network and a pool

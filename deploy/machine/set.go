@@ -70,7 +70,6 @@ func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
 	return b
 }
 
-// sendPhaseEnd sends the end of the provision phase when every machine is ready or has failed.
 func (b *Set) sendPhaseEnd(counts map[changes.Action]int) {
 	failed := 0
 	for _, t := range b.tasks {
@@ -105,7 +104,6 @@ func countActions(counts map[changes.Action]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// taskOf returns the task of a node's machine; nil if nixbench does not manage the machine.
 func (b *Set) taskOf(node string) *Task {
 	if b == nil {
 		return nil
@@ -158,8 +156,6 @@ func (b *Set) IsKept(node string) bool {
 	return c.Action == changes.Keep
 }
 
-// AssignsAddresses reports whether nixbench assigns the addresses of the machines, so that they are known before the
-// machines start.
 func (b *Set) AssignsAddresses() bool { return b.plan.AssignsAddresses() }
 
 // AwaitAddresses waits until the address of every machine is discovered, or the machine's task has
@@ -203,7 +199,6 @@ func (b *Set) AbandonWaits() {
 	}
 }
 
-// Finish waits for all tasks and closes the connections to the hypervisors.
 func (b *Set) Finish() {
 	if b == nil {
 		return
@@ -213,7 +208,6 @@ func (b *Set) Finish() {
 	b.plan.Close()
 }
 
-// RemovedNodes returns the nodes whose machines the plan removes.
 func (b *Set) RemovedNodes() []string {
 	if b == nil {
 		return nil
@@ -221,7 +215,6 @@ func (b *Set) RemovedNodes() []string {
 	return RemovedNodes(removals(b.plan.Changes))
 }
 
-// removals returns the machines that a plan with these changes removes.
 func removals(all []changes.Change) []Removal {
 	var out []Removal
 	for _, c := range all {
@@ -244,7 +237,6 @@ func (b *Set) Obsolete() (obsolete []Removal, unused bool) {
 	})
 }
 
-// RemoveObsolete removes machines, and then the images and networks that no machine uses.
 func (b *Set) RemoveObsolete(ctx context.Context, record *runs.Recorder, obsolete []Removal) error {
 	w := &destroyer{Manager: b.Manager, Store: b.Store, Record: record, parallel: b.Parallel, cluster: b.plan.Cluster, hosts: b.plan.hosts, outcome: Removed}
 	if _, err := w.executeRemovals(ctx, obsolete); err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Status is the observed state of a node's machine.
 type Status struct {
 	State      string     `json:"state"` // running, off, paused, crashed, half or absent
 	Hypervisor string     `json:"hypervisor,omitempty"`
@@ -20,7 +19,6 @@ type Status struct {
 // Off reports whether the machine does not run; it returns false if nixbench does not manage the node's machine, so that m is nil.
 func (m *Status) Off() bool { return m != nil && m.State != string(provider.Running) }
 
-// Status returns the state that the hypervisors report for each machine that nixbench boots, by node.
 func (m *Manager) Status(ctx context.Context, recorded *state.State) (map[string]*Status, error) {
 	out := map[string]*Status{}
 	if !m.HasMachines(recorded) {

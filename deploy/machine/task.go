@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Task executes the planned change of one machine, and waits until the machine is ready.
 type Task struct {
 	*Set
 	Change        changes.Change
@@ -23,10 +22,8 @@ type Task struct {
 	deferred *Task
 }
 
-// discoversAddress reports whether the address of the machine is discovered when it runs, because nixbench does not assign it.
 func (m *Task) discoversAddress() bool { return !m.Change.Address.IsValid() }
 
-// host returns the provider of the machine's hypervisor.
 func (m *Task) host() provider.Provider { return m.plan.hosts[m.Change.Hypervisor] }
 
 // Execute executes the change, and waits until the node can be deployed. If waitCtx ends, Execute stops waiting, but
@@ -102,7 +99,6 @@ func (m *Task) bootTimeLimit() time.Duration {
 	return 5 * time.Minute
 }
 
-// createOrStartMachine writes the intent to the state, and creates or starts the machine.
 func (m *Task) createOrStartMachine(ctx context.Context) error {
 	select {
 	case m.slots <- struct{}{}:

@@ -24,7 +24,6 @@ func (a *allocator) reserve(addr netip.Addr, why string) {
 	}
 }
 
-// isFree reports whether the machine with this MAC may get the address.
 func (a *allocator) isFree(addr netip.Addr, mac string) bool {
 	return a.net.CIDR.Contains(addr) && a.used[addr] == "" && (a.leased[addr] == "" || a.leased[addr] == mac)
 }

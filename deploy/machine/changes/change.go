@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Change is the planned action for one machine.
 type Change struct {
 	Node       string         `json:"node"`
 	Role       string         `json:"role,omitempty"`
@@ -27,7 +26,6 @@ type Change struct {
 	spec provider.Spec // desired state of the machine, with the image from which the existing machine was created
 }
 
-// Action is what a change does with the machine.
 type Action string
 
 const (
@@ -41,7 +39,6 @@ const (
 	Remove   Action = "remove"   // the hive no longer contains the node
 )
 
-// ImageKey returns the key of the image from which the change creates the machine's disk.
 func (c Change) ImageKey() image.Key { return image.Key{Role: c.Role, Kind: c.Kind} }
 
 // Creates reports whether executing the change creates the machine, and its disk from an image.
@@ -86,7 +83,6 @@ func (c Change) String() string {
 	return text
 }
 
-// makeCreation returns the change that creates the machine of a node on a hypervisor.
 func (m *planner) makeCreation(w Desired, place Place, hypervisor string) (Change, error) {
 	known := m.recorded[w.Node]
 	c := Change{
@@ -144,7 +140,6 @@ func (c *Change) markLost() {
 	c.Why = fmt.Sprintf("its disk is no longer on hypervisor %s, so it is created again without its data", c.Hypervisor)
 }
 
-// describeDifference lists the differences of CPUs and memory between the desired and the observed machine.
 func describeDifference(w Desired, f provider.Actual) string {
 	var parts []string
 	if w.VCPUs != f.VCPUs {
@@ -159,7 +154,6 @@ func describeDifference(w Desired, f provider.Actual) string {
 	return strings.Join(parts, ", ")
 }
 
-// makeRemoval returns the change that removes the machine of a node that the hive does not contain.
 func (m *planner) makeRemoval(f locatedMachine) Change {
 	why := "left by an interrupted run"
 	if _, isRecorded := m.Recorded[f.Node]; isRecorded {
@@ -175,14 +169,12 @@ type Desired struct {
 	On []string // names of hypervisors on which the machine may be created; empty: any
 }
 
-// specAt returns the spec of the machine with this place and this image.
 func (w Desired) specAt(p Place, image provider.Image) provider.Spec {
 	s := w.Spec
 	s.MAC, s.Address, s.Image = p.MAC, p.Address, image
 	return s
 }
 
-// isAllowedOn reports whether the machine may be created on a hypervisor.
 func (w Desired) isAllowedOn(hypervisor string) bool {
 	return len(w.On) == 0 || slices.Contains(w.On, hypervisor)
 }

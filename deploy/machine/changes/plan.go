@@ -18,7 +18,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Plan contains all changes that bring the machines to their desired state.
 type Plan struct {
 	Cluster provider.Cluster `json:"-"`
 	Network provider.Network `json:"-"`
@@ -28,7 +27,6 @@ type Plan struct {
 	removed []Place // places of machines whose nodes the hive does not contain; these keep their addresses until they are removed
 }
 
-// Place is a node's hypervisor, MAC and address.
 type Place struct {
 	Node       string     `json:"node"`
 	MAC        string     `json:"mac"`
@@ -58,13 +56,10 @@ func NewPlanError(fix, format string, args ...any) error {
 
 func (e *PlanError) Error() string { return e.Text }
 
-// Kind implements [failure.Classified].
 func (e *PlanError) Kind() failure.Kind { return failure.Provision }
 
-// Hint returns how to fix the problem. This text is shown below the message.
 func (e *PlanError) Hint() string { return e.Fix }
 
-// planner makes a plan.
 type planner struct {
 	Options
 	desired     []Desired
@@ -75,7 +70,6 @@ type planner struct {
 	macs        map[string]string         // by desired node
 }
 
-// locatedMachine is an observed machine and the hypervisor that it is on.
 type locatedMachine struct {
 	provider.Actual
 	hypervisor string
@@ -185,7 +179,6 @@ func (m *planner) assignMACs() {
 	}
 }
 
-// Images returns the keys of all images that the plan's changes need.
 func (p Plan) Images() []image.Key {
 	var out []image.Key
 	for _, c := range p.Changes {

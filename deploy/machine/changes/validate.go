@@ -7,7 +7,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// validate returns an error if no plan can be made from these inputs.
 func (m *planner) validate() error {
 	if err := m.validateDistinctHosts(); err != nil {
 		return err
@@ -61,7 +60,6 @@ func (m *planner) validateNetworkOwner(hypervisor string, net *provider.ActualNe
 		"hypervisor %s already has a network %s, which does not belong to this cluster", hypervisor, want.Name)
 }
 
-// validateAllowedHypervisors returns an error if a role names a hypervisor that the hive does not contain.
 func (m *planner) validateAllowedHypervisors() error {
 	open := slices.DeleteFunc(slices.Clone(m.names), func(name string) bool { return m.Closed[name] })
 	for _, w := range m.desired {

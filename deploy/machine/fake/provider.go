@@ -10,7 +10,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Hypervisor is the provider for a simulated hypervisor.
 type Hypervisor struct {
 	World
 	// The exported fields must not be changed after the first operation.
@@ -134,7 +133,6 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provider.Cluster, g provider
 	return ctx.Err()
 }
 
-// checkNetwork returns an error if the cluster cannot use the network.
 func (h *Hypervisor) checkNetwork(c provider.Cluster, want provider.Network) (err error) {
 	h.do(func() {
 		there := h.networks[want.Name]
@@ -209,7 +207,6 @@ func (w *World) putPart(machine, part, content string) {
 	w.parts[machine][part] = content
 }
 
-// startDomain starts or resumes the machine of a node.
 func (h *Hypervisor) startDomain(ctx context.Context, step func(name string) Step, c provider.Cluster, node string) error {
 	machine := c.MachineName(node)
 	switch h.State(machine) {
@@ -264,7 +261,6 @@ func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string
 	return nil
 }
 
-// Check implements [provider.Checker].
 func (h *Hypervisor) Check(ctx context.Context, c provider.Cluster, _ provider.Network, s provider.Spec) error {
 	err := badXML(s)
 	if name := c.MachineName(s.Node); h.Kind == provider.Container && len(name) > 64 {
@@ -283,7 +279,6 @@ func badXML(s provider.Spec) error {
 	return nil
 }
 
-// Close implements [io.Closer]. A simulated hypervisor has no connection.
 func (h *Hypervisor) Close() error { return nil }
 
 func (h *Hypervisor) Examine(context.Context) []provider.Finding {

@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Addresses returns the leased addresses and the reserved address of a running machine.
 func (h *Hypervisor) Addresses(ctx context.Context, c provider.Cluster, node string) (all []netip.Addr, err error) {
 	h.withDomain(c.MachineName(node), func(d *domain) {
 		n := h.networks[d.network]
@@ -41,7 +40,6 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node s
 	return tail, ctx.Err()
 }
 
-// AttachConsole writes the console log to out, and returns.
 func (h *Hypervisor) AttachConsole(ctx context.Context, c provider.Cluster, node string, _ <-chan []byte, out io.Writer) error {
 	text, err := h.ConsoleTail(ctx, c, node, 1<<20)
 	if err == nil {
@@ -50,7 +48,6 @@ func (h *Hypervisor) AttachConsole(ctx context.Context, c provider.Cluster, node
 	return err
 }
 
-// States implements [provider.Power].
 func (h *Hypervisor) States(_ context.Context, c provider.Cluster, nodes []string) (map[string]provider.State, error) {
 	states := map[string]provider.State{}
 	for _, node := range nodes {
@@ -94,7 +91,6 @@ func (h *Hypervisor) Start(ctx context.Context, c provider.Cluster, node string)
 	return h.startDomain(ctx, func(string) Step { return step }, c, node)
 }
 
-// findOwnMachine returns the domain of the node of a step, or nil if there is none.
 func (h *Hypervisor) findOwnMachine(c provider.Cluster, step Step) (d *domain, err error) {
 	machine := c.MachineName(step.Node)
 	h.withDomain(machine, func(found *domain) {
@@ -138,7 +134,6 @@ func (h *Hypervisor) runStep(ctx context.Context, s Step, change func()) error {
 	return nil
 }
 
-// fixes contains, for some causes of a [provider.Error], the text for its field Fix.
 var fixes = map[error]string{
 	provider.ErrForeign: "choose another name", provider.ErrFull: "make room", provider.ErrNoDisk: "restore the disk",
 }

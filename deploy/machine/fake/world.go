@@ -27,7 +27,6 @@ type World struct {
 	cut      int // operations are interrupted before the change with this number, counted from now; 0: no interruption
 }
 
-// domain is a machine of a cluster or a foreign domain.
 type domain struct {
 	cluster   provider.Cluster // owner; the ID is empty for a foreign domain
 	spec      provider.Spec
@@ -76,13 +75,11 @@ func (w *World) OnStart(f func(provider.Cluster, provider.Spec)) { w.do(func() {
 // Cut interrupts operations before the n-th change from now, and before all later changes. Cut(0) ends the interruption.
 func (w *World) Cut(n int) { w.do(func() { w.cut = n }) }
 
-// Log returns all steps of the operations, in order, except steps of surveys.
 func (w *World) Log() (log []Step) {
 	w.do(func() { log = slices.Clone(w.log) })
 	return log
 }
 
-// Objects describes all objects on the hypervisor, sorted.
 func (w *World) Objects() (all []string) {
 	w.do(func() {
 		for name := range w.domains {
@@ -107,10 +104,8 @@ func (w *World) Objects() (all []string) {
 	return all
 }
 
-// AddDomain adds a foreign domain.
 func (w *World) AddDomain(name string) { w.AddGuest(name, "") }
 
-// AddGuest adds a foreign domain on a network.
 func (w *World) AddGuest(name, network string) {
 	w.do(func() {
 		w.boots++
@@ -118,7 +113,6 @@ func (w *World) AddGuest(name, network string) {
 	})
 }
 
-// AddNetwork adds a foreign, active network.
 func (w *World) AddNetwork(name string, cidr netip.Prefix) {
 	w.do(func() { w.networks[name] = &network{ActualNetwork: provider.ActualNetwork{Active: true, CIDR: cidr}} })
 }
@@ -140,7 +134,6 @@ func (w *World) CopyMachine(name, as string) {
 // RemoveDomain removes a domain of any owner. It does not remove the domain's disk and seed.
 func (w *World) RemoveDomain(name string) { w.do(func() { delete(w.domains, name) }) }
 
-// RemoveDisk removes the root disk of a node's machine.
 func (w *World) RemoveDisk(c provider.Cluster, node string) {
 	w.do(func() { delete(w.parts[partsKey(c, node)], "disk") })
 }
@@ -156,7 +149,6 @@ func (w *World) StopNetwork(name string, keep bool) {
 	})
 }
 
-// AddLease adds a DHCP lease to a network.
 func (w *World) AddLease(name string, l provider.Lease) {
 	w.do(func() { w.networks[name].Leases = append(w.networks[name].Leases, l) })
 }
@@ -177,10 +169,8 @@ func (w *World) Crash(name string) {
 // to shut down. Otherwise the hypervisor refuses the request with this error.
 func (w *World) Hang(name string, refusal error) { w.do(func() { w.hangs[name] = refusal }) }
 
-// Print appends text to a machine's console log.
 func (w *World) Print(name, text string) { w.withDomain(name, func(d *domain) { d.console += text }) }
 
-// State returns the state of the machine with this name.
 func (w *World) State(name string) (state provider.State) {
 	w.withDomain(name, func(d *domain) { state = d.state() })
 	return state
@@ -194,7 +184,6 @@ func (w *World) Boot(name string) (boot int) {
 
 func (d *domain) stop() { d.boot, d.heldState = 0, "" }
 
-// isOwnedBy reports whether the provider created the domain for the cluster.
 func (d *domain) isOwnedBy(c provider.Cluster) bool { return d.cluster.ID == c.ID }
 
 func (d *domain) state() provider.State {

@@ -68,7 +68,6 @@ func identify(i provider.Image) (string, error) {
 // cmdlineSize is the maximum size of a cmdline file in bytes. Linux accepts a command line of at most 4 KiB.
 const cmdlineSize = 64 << 10
 
-// readFolder finds the disk image, kernel, initrd and command line in a folder.
 func readFolder(dir string) (provider.Image, error) {
 	var i provider.Image
 	disks, err := findDiskImages(dir)
@@ -137,7 +136,6 @@ func detectFormat(disk string) (provider.Format, error) {
 	return provider.Raw, nil
 }
 
-// newError returns the error of a role that cannot boot from an image.
 func newError(role, path string, err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) && p.Path == path {

@@ -20,7 +20,6 @@ type Key struct {
 	Kind provider.Kind
 }
 
-// Loader finds and builds the images of the roles of a hive.
 type Loader struct {
 	Hive *nixeval.Hive
 	Eval *nixeval.Evaluator                           // builds the images of roles without the option image
@@ -55,7 +54,6 @@ func (l Loader) Load(ctx context.Context, keys []Key) (map[Key]provider.Image, e
 	return out, errors.Join(errs...)
 }
 
-// build builds the images of roles for hypervisors of a kind, loads these images, and adds them to out.
 func (l Loader) build(ctx context.Context, kind provider.Kind, roles []string, out map[Key]provider.Image) error {
 	e := l.Eval.WithoutFacts()
 	closures, err := e.Images(ctx, string(kind), roles)
@@ -115,7 +113,6 @@ func (l Loader) Examine() []provider.Finding {
 	return out
 }
 
-// isUnbuilt reports whether the image is a store path that does not exist yet.
 func isUnbuilt(path string) bool {
 	return strings.HasPrefix(path, "/nix/store/") && !durable.Exists(path)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// connection is the connection to one hypervisor. An operation opens it if it is not open, or has broken.
 type connection struct {
 	name string
 	o    provider.Hypervisor

@@ -62,7 +62,6 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node s
 	return strings.ToValidUTF8(string(text), "?"), nil
 }
 
-// AttachConsole implements [provider.Console].
 func (h *Hypervisor) AttachConsole(ctx context.Context, c provider.Cluster, node string, in <-chan []byte, out io.Writer) error {
 	const op = "connect to the console"
 	name, err := query(ctx, h, node, op, "nixbench start starts it", func(s *session) (string, error) {

@@ -8,13 +8,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Paths of files in a machine.
 const (
 	hostKeyPath = "/etc/ssh/ssh_host_ed25519_key"
 	nodePath    = "/var/lib/nixbench/node.json"
 )
 
-// authorizedKeys returns root's authorized_keys file; nil if the identity has no keys.
 func authorizedKeys(i provider.Identity) []byte {
 	var b strings.Builder
 	for _, k := range i.AuthorizedKeys {

@@ -29,7 +29,6 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provider.Cluster, node str
 	})
 }
 
-// findAddresses returns the addresses of a domain, from the first source that has an address, see Addresses.
 func (d *domain) findAddresses() []netip.Addr {
 	var found []netip.Addr
 	if len(d.Networks) > 0 && d.Networks[0] != "" {

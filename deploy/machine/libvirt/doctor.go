@@ -8,7 +8,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Examine implements [provider.Checker].
 func (h *Hypervisor) Examine(ctx context.Context) []provider.Finding {
 	all, err := query(ctx, h, "", "examine libvirt", "", func(s *session) ([]provider.Finding, error) {
 		return []provider.Finding{s.examineLibvirt(), examineIsolation(s.host), s.examinePool()}, nil
@@ -26,7 +25,6 @@ func newFinding(what, state, fix, format string, args ...any) provider.Finding {
 	return provider.Finding{What: what, State: state, Text: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// newErrorFinding converts an error to a finding.
 func (h *Hypervisor) newErrorFinding(what string, err error) provider.Finding {
 	var e *provider.Error
 	errors.As(h.wrapError("", what, err, ""), &e)

@@ -12,7 +12,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// domain is an existing libvirt domain.
 type domain struct {
 	*session
 	d *libvirt.Domain
@@ -124,7 +123,6 @@ func stateOf(d *libvirt.Domain) (provider.State, error) {
 	return provider.Running, nil
 }
 
-// isActive reports whether the domain is active: running, paused or crashed.
 func isActive(d *libvirt.Domain) (bool, error) {
 	state, err := stateOf(d)
 	return state != provider.Off && err == nil, err
@@ -255,7 +253,6 @@ func (d *domain) destroy() error {
 	return nil
 }
 
-// undefine removes the definition of a domain that is off.
 func (d *domain) undefine() error {
 	if err := d.beforeChange("undefine the domain"); err != nil {
 		return err

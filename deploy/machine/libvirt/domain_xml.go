@@ -12,7 +12,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// machine is what the XML of a machine's domain is generated from.
 type machine struct {
 	Cluster provider.Cluster
 	Network provider.Network
@@ -22,7 +21,6 @@ type machine struct {
 	Files   files
 }
 
-// files are paths on the hypervisor.
 type files struct {
 	Root    string   // root disk
 	Disks   []string // additional disks
@@ -69,7 +67,6 @@ func (m machine) UEFI() bool { return m.Spec.Firmware == provider.UEFI }
 
 func (m machine) MemoryKiB() uint64 { return m.Spec.Memory >> 10 }
 
-// RunKiB returns the size of a container's /run.
 func (m machine) RunKiB() uint64 { return max(m.Spec.Memory/4, 16<<20) >> 10 }
 
 func (m machine) AuthorizedKeys() string {
@@ -90,7 +87,6 @@ func (m machine) Type() string {
 	return "q35"
 }
 
-// disk is a disk of a virtual machine.
 type disk struct{ File, Device, Serial string }
 
 func (m machine) Disks() []disk {

@@ -161,7 +161,6 @@ func (p *pool) createRootDisk(name string, spec provider.Spec) error {
 	return err
 }
 
-// defineDomain creates the domain, or redefines an existing domain that is off.
 func (s *session) defineDomain(m machine) (*domain, error) {
 	text, err := domainXML(m)
 	if err != nil {

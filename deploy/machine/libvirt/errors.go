@@ -33,7 +33,6 @@ func (c *connection) wrapError(node, op string, err error, fix string) error {
 	return &provider.Error{Hypervisor: c.name, Node: node, Op: op, Err: err, Fix: fix}
 }
 
-// hasCode reports whether an error is a libvirt error with one of these codes.
 func hasCode(err error, codes ...libvirt.ErrorNumber) bool {
 	var e libvirt.Error
 	return errors.As(err, &e) && slices.Contains(codes, e.Code)
@@ -79,7 +78,6 @@ func explainError(err error) (fix string, inner error) {
 	return "", inner
 }
 
-// newUnreachableError returns the error for a failed connection to the hypervisor.
 func (c *connection) newUnreachableError(err error) error {
 	_, inner := explainError(err)
 	fix := "check that this works: virsh -c " + c.o.URI + " version; libvirtd must run there (systemctl start libvirtd.socket). To install it: on Debian apt install " +

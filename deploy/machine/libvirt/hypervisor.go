@@ -14,7 +14,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Hypervisor implements [provider.Provider].
 type Hypervisor struct {
 	connection
 
@@ -61,7 +60,6 @@ var (
 	parameters = []string{"socket", "mode", "proxy", "keyfile", "known_hosts", "known_hosts_verify", "sshauth", "no_tty", "no_verify", "no_sanity", "pkipath", "tls_priority"}
 )
 
-// checkURI returns an error if a URI has a part that is not in these lists.
 func checkURI(u *url.URL) error {
 	driver, transport, _ := strings.Cut(u.Scheme, "+")
 	switch {

@@ -8,7 +8,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Prepare creates the network and the pool, and uploads the images.
 func (h *Hypervisor) Prepare(ctx context.Context, c provider.Cluster, g provider.HostSetup) error {
 	return h.runOperation(ctx, func(s *session) error {
 		if err := s.prepareNetwork(c, g.Network, g.Reservations); err != nil {
@@ -66,7 +65,6 @@ func (p *pool) ensureImage(c provider.Cluster, i provider.Image, op string) erro
 	return p.ensureMarker(imageVolumeName(i.Hash, "ok"))
 }
 
-// ensureMarker creates a volume of one byte, unless it exists.
 func (p *pool) ensureMarker(name string) error {
 	there, err := p.hasVolume(name)
 	if err != nil || there {

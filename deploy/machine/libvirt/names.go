@@ -37,7 +37,6 @@ func (h host) usesVolumeSuffix(part string) bool {
 	return (part == "seed" || part == "hostname") == (h.kind == provider.Container)
 }
 
-// seedSuffix returns the last part of the name of the volume with a machine's identity.
 func (h host) seedSuffix() string {
 	if h.kind == provider.Container {
 		return "seed"
@@ -47,7 +46,6 @@ func (h host) seedSuffix() string {
 
 func shortID(c provider.Cluster) string { return c.ID[:min(8, len(c.ID))] }
 
-// machineVolumeName returns the name of a machine's volume. what is the last part of the name, such as disk1.
 func machineVolumeName(c provider.Cluster, node, what string) string {
 	return fmt.Sprintf("nixbench.%s.%s.%s", shortID(c), node, what)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// network is an existing libvirt network.
 type network struct {
 	*session
 	n *libvirt.Network
@@ -33,7 +32,6 @@ func (s *session) describeNetwork(n *libvirt.Network) (*network, error) {
 	return found, err
 }
 
-// findNetwork returns the network with this name; nil if there is none.
 func (s *session) findNetwork(name string) (*network, error) {
 	n, err := s.conn.LookupNetworkByName(name)
 	if isNotFound(err) {
@@ -110,7 +108,6 @@ func (n *network) prepare(reservations []provider.Reservation) error {
 	return n.updateReservations(reservations)
 }
 
-// hasSettings reports whether the network has the mode, the DNS domain and the address range of the network want.
 func (n *network) hasSettings(want provider.Network) bool {
 	return n.Mode == want.Mode && n.Domain == want.Domain && len(n.CIDRs) == 1 && n.CIDRs[0] == want.CIDR.Masked()
 }
@@ -195,7 +192,6 @@ func (n *network) remove() error {
 	return nil
 }
 
-// listUsers describes the machines on the network: the domains that refer to the network, running or not.
 func (n *network) listUsers() ([]string, error) {
 	domains, err := n.listDomains()
 	if err != nil {

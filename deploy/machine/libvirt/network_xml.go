@@ -12,7 +12,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// networkXML returns the XML of a network that nixbench manages.
 func networkXML(c provider.Cluster, n provider.Network, reservations []provider.Reservation) (string, error) {
 	if !n.CIDR.IsValid() || !n.CIDR.Addr().Is4() || n.CIDR.Bits() > 29 {
 		return "", fmt.Errorf("network %s: %s is not an IPv4 range of at least eight addresses", n.Name, n.CIDR)

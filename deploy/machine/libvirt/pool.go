@@ -12,7 +12,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// pool is the storage pool of all volumes.
 type pool struct {
 	*session
 	p    *libvirt.StoragePool
@@ -145,7 +144,6 @@ func (p *pool) findVolume(name string) (*libvirt.StorageVol, error) {
 	return v, nil
 }
 
-// pathOf returns the path of a volume.
 func (p *pool) pathOf(name string) string { return path.Join(p.path, name) }
 
 // createVolume creates a volume. An existing volume with the same name is removed first.
@@ -205,7 +203,6 @@ func (s *session) retryWhileInUse(name string, remove func() error) error {
 	}
 }
 
-// readFreeBytes returns the free bytes of the pool.
 func (p *pool) readFreeBytes() (uint64, error) {
 	info, err := p.p.GetInfo()
 	if err != nil {

@@ -44,7 +44,6 @@ func (h *Hypervisor) ShutDown(ctx context.Context, c provider.Cluster, node stri
 	return h.wrapError(node, op, err, "")
 }
 
-// Start implements [provider.Power].
 func (h *Hypervisor) Start(ctx context.Context, c provider.Cluster, node string) error {
 	const op = "start"
 	err := h.runOperation(ctx, func(s *session) error {

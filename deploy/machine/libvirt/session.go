@@ -137,7 +137,6 @@ func (s *session) beforeChange(what string) error {
 	return nil
 }
 
-// change makes a change on the hypervisor by calling do, unless the operation has to stop.
 func (s *session) change(what string, do func() error) error {
 	if err := s.beforeChange(what); err != nil {
 		return err
@@ -155,7 +154,6 @@ func (s *session) sleep(d time.Duration) error {
 	}
 }
 
-// inOrder calls the functions one after the other, until one of them fails, and returns the error of that function.
 func inOrder(steps ...func() error) error {
 	for _, step := range steps {
 		if err := step(); err != nil {

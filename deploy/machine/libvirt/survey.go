@@ -10,7 +10,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Survey implements [provider.Provider].
 func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provider.Network) (provider.Inventory, error) {
 	return query(ctx, h, "", "survey the hypervisor", "", func(s *session) (provider.Inventory, error) { return s.readInventory(c, net) })
 }

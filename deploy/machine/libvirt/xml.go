@@ -25,7 +25,6 @@ func executeTemplate(name string, data any) (string, error) {
 	return b.String(), err
 }
 
-// volume describes a volume to be created in a pool.
 type volume struct {
 	Name          string
 	Format        string // qcow2 or raw
@@ -65,7 +64,6 @@ type machineMark struct {
 	Definition string `xml:"definition,attr"`
 }
 
-// networkMark is the metadata of a network: the cluster that owns the network.
 type networkMark struct {
 	Cluster string `xml:"cluster,attr"`
 	ID      string `xml:"id,attr"`

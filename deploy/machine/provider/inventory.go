@@ -4,7 +4,6 @@ import (
 	"net/netip"
 )
 
-// Inventory is the observed state of one hypervisor.
 type Inventory struct {
 	Kind       Kind
 	Host       string         // identifies the host; two hypervisors with the same value are on the same host; empty: unknown
@@ -17,7 +16,6 @@ type Inventory struct {
 	Images     []string       // hashes of the completely uploaded images
 }
 
-// Kind is the kind of machines that a hypervisor runs.
 type Kind string
 
 const (
@@ -25,7 +23,6 @@ const (
 	Container Kind = "container"
 )
 
-// Actual is the observed state of one machine of the cluster.
 type Actual struct {
 	Node    string
 	Role    string
@@ -44,7 +41,6 @@ type Actual struct {
 	Definition string
 }
 
-// State is the run state of a machine.
 type State string
 
 const (
@@ -55,7 +51,6 @@ const (
 	Incomplete State = "half"    // the domain or the root disk is missing, for instance after an interrupted creation
 )
 
-// ActualNetwork is the observed state of a network of the hypervisor.
 type ActualNetwork struct {
 	Ours         bool   // nixbench created the network for this cluster
 	Owner        string // the other cluster for which nixbench created the network; empty: none
@@ -65,7 +60,6 @@ type ActualNetwork struct {
 	Leases       []Lease
 }
 
-// Lease is an address that the network's DHCP server has leased.
 type Lease struct {
 	MAC     string
 	Address netip.Addr

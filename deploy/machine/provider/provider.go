@@ -38,7 +38,6 @@ type Provider interface {
 	Clean(ctx context.Context, c Cluster, last bool) error
 }
 
-// Console is the part of a provider that reads and connects the consoles of machines.
 type Console interface {
 	// ConsoleTail returns the end of the console log, at most about max bytes.
 	ConsoleTail(ctx context.Context, c Cluster, node string, max int) (string, error)
@@ -62,12 +61,10 @@ type Power interface {
 	Start(ctx context.Context, c Cluster, node string) error
 }
 
-// Checker is the part of a provider that finds problems before anything is created.
 type Checker interface {
 	// Check validates the spec of a machine. The image in the spec needs no hash. If the image has no file, Check does
 	// not check the image.
 	Check(ctx context.Context, c Cluster, net Network, s Spec) error
-	// Examine checks the host.
 	Examine(ctx context.Context) []Finding
 }
 
@@ -78,7 +75,6 @@ const (
 	FindingError   = "error"
 )
 
-// Finding is the result of one examination.
 type Finding struct {
 	What  string `json:"what"`            // `KVM`
 	State string `json:"state"`           // FindingOK, FindingWarning or FindingError
@@ -109,7 +105,6 @@ func (e *Error) Error() string {
 	return node + ": " + text
 }
 
-// OnNode implements [failure.OnNode].
 func (e *Error) OnNode() (node, text string) {
 	text = fmt.Sprintf("%s: %v", e.Op, e.Err)
 	if e.Hypervisor != "" {
@@ -118,12 +113,10 @@ func (e *Error) OnNode() (node, text string) {
 	return e.Node, text
 }
 
-// Kind implements [failure.Classified].
 func (e *Error) Kind() failure.Kind { return failure.Provision }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint returns how to fix the problem. This text is shown below the message.
 func (e *Error) Hint() string { return e.Fix }
 
 // NewInUseError returns the error for an object of a cluster that Clean cannot remove. fix says what the user has to do first.
@@ -136,20 +129,13 @@ func NewInUseError(hypervisor, what, why, fix string) error {
 
 // Causes of an [Error], for errors.Is.
 var (
-	// ErrForeign: an object with the required name exists and does not belong to this cluster.
-	ErrForeign = errors.New("it does not belong to this cluster")
-	// ErrClash: the network's address range overlaps that of another network of the host.
-	ErrClash = errors.New("the address range is taken")
-	// ErrFull: the storage pool is full.
-	ErrFull = errors.New("no space left")
-	// ErrUnreachable: the hypervisor does not answer.
+	ErrForeign     = errors.New("it does not belong to this cluster")
+	ErrClash       = errors.New("the address range is taken")
+	ErrFull        = errors.New("no space left")
 	ErrUnreachable = errors.New("the hypervisor does not answer")
-	// ErrInUse: the object cannot be removed because it is in use.
-	ErrInUse = errors.New("it is in use")
+	ErrInUse       = errors.New("it is in use")
 	// ErrNoDisk: a disk of the machine is missing, so its data may be lost.
-	ErrNoDisk = errors.New("its disk is missing")
-	// ErrRefused: the hypervisor refuses to ask the machine's system to shut down.
+	ErrNoDisk  = errors.New("its disk is missing")
 	ErrRefused = errors.New("the hypervisor refuses to ask its system")
-	// ErrImage: the image file is damaged or has the wrong format.
-	ErrImage = errors.New("the image is unusable")
+	ErrImage   = errors.New("the image is unusable")
 )

@@ -19,7 +19,6 @@ func ParseSize(text string) (uint64, error) {
 	return 0, fmt.Errorf("%q is not a size; write a number with K, M, G or T, such as 4G", text)
 }
 
-// SizeText formats a size for messages: 512 MiB, 1.5 GiB.
 func SizeText(n uint64) string {
 	unit, names := uint64(1), []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0

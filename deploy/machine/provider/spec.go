@@ -13,7 +13,6 @@ type Cluster struct {
 	ID   string // 16 hex digits
 }
 
-// MachineName returns the name that the machine of a node has on its hypervisor.
 func (c Cluster) MachineName(node string) string { return c.Name + "-" + node }
 
 // Hypervisor contains the settings of a hypervisor in the hive.
@@ -71,7 +70,6 @@ type Image struct {
 	Cmdline string `json:"cmdline,omitempty"`
 }
 
-// Format is the format of an image's disk.
 type Format string
 
 const (
@@ -87,7 +85,6 @@ type Identity struct {
 	Node           []byte   // content of /var/lib/nixbench/node.json
 }
 
-// Network is the desired state of the machines' network.
 type Network struct {
 	Name   string       `json:"name"`
 	Mode   Mode         `json:"mode"`
@@ -110,7 +107,6 @@ func (n Network) String() string {
 	return fmt.Sprintf("%s (%s)", n.Name, strings.Join(about, ", "))
 }
 
-// Mode is the kind of a network.
 type Mode string
 
 const (
