@@ -17,7 +17,7 @@ func Count(n int, noun string) string {
 }
 
 // Size formats a number of bytes: `512 B` or `1.5 GiB`.
-func Size(n int64) string {
+func Size[N int64 | uint64](n N) string {
 	switch {
 	case n >= 1<<30:
 		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))

@@ -85,7 +85,7 @@ func examineCapacity(plan *OpenPlan) []provider.Finding {
 			continue // the pool does not exist yet
 		}
 		f := provider.Finding{What: "disk", State: provider.FindingOK, Where: name,
-			Text: fmt.Sprintf("new machines may grow to %s; the pool has %s left", provider.SizeText(disks[name]), provider.SizeText(free))}
+			Text: fmt.Sprintf("new machines may grow to %s; the pool has %s left", event.Size(disks[name]), event.Size(free))}
 		if disks[name] > free {
 			f.State, f.Fix = provider.FindingWarning, "disks are allocated as they are written, so this may be enough; otherwise reduce roles.*.disk, or enlarge the pool"
 		}

@@ -46,8 +46,8 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequ
 		}
 		prepare := func(images ...provider.Image) error {
 			what := event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: its network", name)}
-			for _, i := range images {
-				what = event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image of %s", name, provider.SizeText(provider.AllocatedSize(i.Disk)))}
+			if len(images) > 0 {
+				what = event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image", name)}
 			}
 			wait := s.Send.Wait(what)
 			defer wait.End()

@@ -235,7 +235,7 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantTexts(t, w.questions, "restart w-1 on default: memory 1 GiB → 2 GiB", "restart w-2 on default: memory 1 GiB → 2 GiB")
+	wantTexts(t, w.questions, "restart w-1 on default: memory 1.0 GiB → 2.0 GiB", "restart w-2 on default: memory 1.0 GiB → 2.0 GiB")
 	if w.h.Boot("demo-w-1") == boot || !slices.Equal(outcomes(results), []string{"w-1 unchanged", "w-2 unchanged"}) {
 		t.Errorf("%q", outcomes(results))
 	}

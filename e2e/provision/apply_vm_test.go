@@ -68,7 +68,7 @@ func TestVirtualMachines(t *testing.T) {
 	b.nix = strings.NewReplacer(`"one"`, `"two"`, `"512M"`, `"640M"`, "vcpus = 1", "vcpus = 2", `[ "1" ]`, `[ "1" "0-1" ]`).Replace(b.nix)
 	b.writeHive(strings.Replace(role, `"one"`, `"two"`, 1))
 	_, stderr = b.run(2, "apply")
-	if !strings.Contains(stderr, "restart h-1 on default: vcpus 1 → 2, memory 512 MiB → 640 MiB") || !strings.Contains(stderr, "--yes") {
+	if !strings.Contains(stderr, "restart h-1 on default: vcpus 1 → 2, memory 512.0 MiB → 640.0 MiB") || !strings.Contains(stderr, "--yes") {
 		t.Errorf("the restart needs no confirmation: %s", stderr)
 	}
 	_, stderr = b.run(0, "apply", patience, "--yes")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
@@ -146,7 +147,7 @@ func describeDifference(w Desired, f provider.Actual) string {
 		parts = append(parts, fmt.Sprintf("vcpus %d → %d", f.VCPUs, w.VCPUs))
 	}
 	if w.Memory != f.Memory {
-		parts = append(parts, fmt.Sprintf("memory %s → %s", provider.SizeText(f.Memory), provider.SizeText(w.Memory)))
+		parts = append(parts, fmt.Sprintf("memory %s → %s", event.Size(f.Memory), event.Size(w.Memory)))
 	}
 	if len(parts) == 0 {
 		return "its definition differs"

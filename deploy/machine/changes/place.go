@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/machine/provider"
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // capacity is a hypervisor's free memory and its number of machines.
@@ -52,7 +52,7 @@ func (m *planner) placeMachines(created []Desired, kept map[string]Change) (map[
 			if !w.isAllowedOn(r.name) {
 				continue
 			}
-			have = append(have, fmt.Sprintf("%s has %s", r.name, provider.SizeText(*r.memory)))
+			have = append(have, fmt.Sprintf("%s has %s", r.name, event.Size(*r.memory)))
 			switch {
 			case *r.memory < w.Memory:
 			case best == nil, r.roles[w.Role] < best.roles[w.Role],
@@ -67,7 +67,7 @@ func (m *planner) placeMachines(created []Desired, kept map[string]Change) (map[
 			}
 			fix := fmt.Sprintf("choose a smaller roles.%[1]s.memory or roles.%[1]s.count, or more hypervisors for the role", w.Role)
 			return nil, NewPlanError(fix, "%s%s: no hypervisor has %s of memory left: %s",
-				w.Node, more, provider.SizeText(w.Memory), strings.Join(have, ", "))
+				w.Node, more, event.Size(w.Memory), strings.Join(have, ", "))
 		}
 		*best.memory -= w.Memory
 		best.roles[w.Role]++

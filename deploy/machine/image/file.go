@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -31,7 +30,7 @@ func readImage(role, path string) (provider.Image, error) {
 		i.Disk, err = filepath.EvalSymlinks(i.Disk)
 	}
 	if err == nil {
-		i.Format, err = detectFormat(i.Disk)
+		i.Format, _, err = provider.ReadImageFile(i.Disk)
 	}
 	if err == nil {
 		i.Hash, err = identify(i)
@@ -114,26 +113,6 @@ func findDiskImages(dir string) ([]string, error) {
 		}
 	}
 	return nil, nil
-}
-
-// detectFormat returns the format of a disk image, by the first bytes of the file. It returns an error if the image is compressed.
-func detectFormat(disk string) (provider.Format, error) {
-	f, _, err := durable.Open(disk)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	magic := make([]byte, 4)
-	if _, err := io.ReadFull(f, magic); err != nil {
-		return "", errors.New("it is too short for a disk image")
-	}
-	switch {
-	case string(magic) == "QFI\xfb":
-		return provider.QCOW2, nil
-	case string(magic) == "\xfd7zX", string(magic[:2]) == "\x1f\x8b", string(magic) == "\x28\xb5\x2f\xfd":
-		return "", errors.New("it is compressed; unpack it first")
-	}
-	return provider.Raw, nil
 }
 
 func newError(role, path string, err error) error {

@@ -103,7 +103,7 @@ func (l Loader) Examine() []provider.Finding {
 			f.Text = *path + " will be built when it is needed"
 		default:
 			if i, err := readImage(role, *path); err == nil {
-				f.Text = fmt.Sprintf("%s, %s, %s", *path, i.Format, provider.SizeText(provider.AllocatedSize(i.Disk)))
+				f.Text = fmt.Sprintf("%s, %s", *path, i.Format)
 			} else {
 				f.State, f.Text, f.Fix, f.Err = provider.FindingError, err.Error(), failure.Hint(err), err
 			}

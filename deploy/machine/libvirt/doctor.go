@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -75,7 +76,7 @@ func (s *session) examinePool() provider.Finding {
 	case err != nil:
 		return s.h.newErrorFinding(what, err)
 	case left < 2<<30 && !s.host.test:
-		return newFinding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, p.path, provider.SizeText(left))
+		return newFinding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, p.path, event.Size(left))
 	}
-	return newFinding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, p.path, provider.SizeText(left))
+	return newFinding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, p.path, event.Size(left))
 }

@@ -2,53 +2,47 @@ package provider
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
-	"os"
-	"syscall"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// CheckImage validates an image's header. It returns the size of the image's virtual disk in bytes.
-func CheckImage(i Image, kind Kind) (uint64, error) {
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s: %s", ErrImage, i.Disk, fmt.Sprintf(format, args...))
-	}
-	f, st, err := durable.Open(i.Disk)
+// ReadImageFile reads the header of a disk image. It returns the format, and the size of the virtual disk in bytes.
+func ReadImageFile(disk string) (Format, uint64, error) {
+	f, st, err := durable.Open(disk)
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrImage, err)
+		return "", 0, err
 	}
 	defer f.Close()
 	head := make([]byte, 32)
-	if _, err := io.ReadFull(f, head); err != nil {
-		return 0, bad("it is too short")
+	if n, err := io.ReadFull(f, head); n < 4 {
+		return "", 0, fmt.Errorf("it is too short for a disk image: %w", err)
 	}
-	isQCOW2 := string(head[:4]) == "QFI\xfb"
-	switch {
-	case kind == Container && i.Format != Raw:
-		return 0, bad("containers need a raw file system, not %s", i.Format)
-	case i.Format == Raw && isQCOW2:
-		return 0, bad("it is a qcow2, not raw")
-	case i.Format == Raw:
-		return uint64(st.Size()), nil
-	case !isQCOW2:
-		return 0, bad("it is not a qcow2")
+	switch magic := string(head[:4]); {
+	case magic == "QFI\xfb" && binary.BigEndian.Uint64(head[8:]) != 0:
+		return "", 0, errors.New("it is based on another image; flatten it with qemu-img convert")
+	case magic == "QFI\xfb":
+		return QCOW2, binary.BigEndian.Uint64(head[24:]), nil
+	case magic == "\xfd7zX", magic[:2] == "\x1f\x8b", magic == "\x28\xb5\x2f\xfd":
+		return "", 0, errors.New("it is compressed; unpack it first")
 	}
-	if binary.BigEndian.Uint64(head[8:]) != 0 {
-		return 0, bad("it is based on another image; flatten it with qemu-img convert")
-	}
-	return binary.BigEndian.Uint64(head[24:]), nil
+	return Raw, uint64(st.Size()), nil
 }
 
-// AllocatedSize returns the space that a file takes on disk in bytes. Holes take no space. It returns 0 if the file does not exist.
-func AllocatedSize(file string) uint64 {
-	info, err := os.Stat(file)
+// CheckImage validates an image's header. It returns the size of the image's virtual disk in bytes.
+func CheckImage(i Image, kind Kind) (uint64, error) {
+	format, size, err := ReadImageFile(i.Disk)
+	switch {
+	case err != nil:
+	case format != i.Format:
+		err = fmt.Errorf("it is a %s image, not %s", format, i.Format)
+	case kind == Container && format != Raw:
+		err = fmt.Errorf("it is a %s, and containers need a raw file system", format)
+	}
 	if err != nil {
-		return 0
+		return 0, fmt.Errorf("%w: %s: %w", ErrImage, i.Disk, err)
 	}
-	if s, ok := info.Sys().(*syscall.Stat_t); ok {
-		return min(uint64(s.Blocks)*512, uint64(info.Size()))
-	}
-	return uint64(info.Size())
+	return size, nil
 }

@@ -28,7 +28,7 @@ func TestCheckImage(t *testing.T) {
 		"raw":             {make([]byte, cluster), VM, Raw, ""},
 		"container":       {make([]byte, cluster), Container, Raw, ""},
 		"empty":           {nil, VM, QCOW2, "too short"},
-		"text":            {make([]byte, 100), VM, QCOW2, "not a qcow2"},
+		"text":            {make([]byte, 100), VM, QCOW2, "a raw image, not qcow2"},
 		"qcow2 as raw":    {whole, VM, Raw, "not raw"},
 		"qcow2 container": {whole, Container, QCOW2, "containers need"},
 		"on another":      {change(func(b []byte) []byte { b[15] = 72; return b }), VM, QCOW2, "another image"},

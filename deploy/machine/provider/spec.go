@@ -1,8 +1,12 @@
 package provider
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"math"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -48,6 +52,15 @@ type Spec struct {
 	// NewDisks says that disks may be created, because the machine is new or its creation was interrupted. If it is
 	// false, a missing disk is an error.
 	NewDisks bool
+}
+
+// Definition returns a digest of the fields that cannot be changed while the machine runs. If the digest of a machine
+// differs from the desired digest, the machine has to be redefined and restarted. The digest does not include the image
+// (a machine keeps its disk), the identity (it is set only once), and the address (the network assigns it).
+func (s Spec) Definition() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %d %d %d %q %q %q %q %v",
+		s.MAC, s.VCPUs, s.Memory, s.Disks, s.Pins, s.Firmware, s.Init, s.XML, s.Image.Kernel != ""))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Firmware is the firmware of a virtual machine.
@@ -145,4 +158,30 @@ func (n Network) Broadcast() netip.Addr {
 	}
 	a, _ := netip.AddrFromSlice(bytes)
 	return a
+}
+
+// MAC returns a node's hardware address. It is derived from the names of cluster and node, so it is the same in every
+// run. If taken reports that another node has the address, MAC derives another address from the names.
+func MAC(cluster, node string, taken func(mac string) bool) string {
+	for n := 0; ; n++ {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", cluster, node, n))
+		// 52:54 is a locally administered prefix. The third byte is odd, so the address is never in
+		// 52:54:00, from which libvirt draws random addresses.
+		mac := fmt.Sprintf("52:54:%02x:%02x:%02x:%02x", sum[0]|1, sum[1], sum[2], sum[3])
+		if taken == nil || !taken(mac) {
+			return mac
+		}
+	}
+}
+
+// ParseSize parses a size as it is written in the hive: 512M, 4G. Units are powers of 1024.
+func ParseSize(text string) (uint64, error) {
+	for i, unit := range []string{"K", "M", "G", "T"} {
+		number, found := strings.CutSuffix(text, unit)
+		shift := 10 * (i + 1)
+		if n, err := strconv.ParseUint(number, 10, 64); found && err == nil && n > 0 && n <= math.MaxInt64>>shift {
+			return n << shift, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is not a size; write a number with K, M, G or T, such as 4G", text)
 }
