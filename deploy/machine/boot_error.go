@@ -9,10 +9,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-func (m *Task) newCreationError(err error) error {
-	return &BootError{Node: m.Change.Node, Err: err}
-}
-
 // newNotReadyError returns the error for a machine that was started and did not become ready. It adds
 // the end of the machine's console log.
 func (m *Task) newNotReadyError(ctx context.Context, waited time.Duration, err error) error {

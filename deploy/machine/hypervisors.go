@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -34,7 +34,7 @@ func (m *Manager) observeHypervisors(ctx context.Context, recorded *state.State,
 	o := observed{cluster: clusterIdentity(m.Hive, recorded), network: net}
 	open := func(ctx context.Context, name string, h provider.Hypervisor) (provider.Provider, error) {
 		p, err := m.Open(ctx, name, h)
-		return p, addForgetHint(err, name, "connect", recorded)
+		return p, addForgetHint(err, name, recorded)
 	}
 	var err error
 	if o.hosts, err = connectHypervisors(ctx, open, where, m.Send); err == nil {
@@ -42,7 +42,7 @@ func (m *Manager) observeHypervisors(ctx context.Context, recorded *state.State,
 			wait := m.Send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a list of its machines", name)})
 			defer wait.End()
 			inventory, err := o.hosts[name].Survey(ctx, o.cluster, net)
-			return inventory, addForgetHint(err, name, "survey", recorded)
+			return inventory, addForgetHint(err, name, recorded)
 		})
 	}
 	if err != nil {
@@ -91,10 +91,9 @@ func forHypervisors[H, T any](hypervisors map[string]H, op string, f func(name s
 }
 
 // wrapHypervisorError adds the hypervisor's name and the operation to an error, unless it is a [provider.Error], which
-// has both.
+// has both. It returns nil for nil.
 func wrapHypervisorError(err error, name, op string) error {
-	var described *provider.Error
-	if errors.As(err, &described) {
+	if err == nil || errors.As(err, new(*provider.Error)) {
 		return err
 	}
 	return &provider.Error{Hypervisor: name, Op: op, Err: err}
@@ -102,17 +101,16 @@ func wrapHypervisorError(err error, name, op string) error {
 
 // addForgetHint adds, to the error of an unreachable hypervisor that is recorded in the state, the command that removes the hypervisor
 // from the state.
-func addForgetHint(err error, name, op string, recorded *state.State) error {
+func addForgetHint(err error, name string, recorded *state.State) error {
 	if recorded.Cluster == nil || !errors.Is(err, provider.ErrUnreachable) {
 		return err
 	}
 	if _, ours := recorded.Cluster.Hypervisors[name]; !ours {
 		return err
 	}
-	var e *provider.Error
-	errors.As(wrapHypervisorError(err, name, op), &e)
-	with := *e
-	with.Fix += fmt.Sprintf("; if it is permanently lost, remove it from cluster.hypervisors, then: nixbench destroy --forget-hypervisor %s", name)
-	with.Fix = strings.TrimPrefix(with.Fix, "; ")
-	return &with
+	hint := "if it is permanently lost, remove it from cluster.hypervisors, then: nixbench destroy --forget-hypervisor " + name
+	if more := failure.Hint(err); more != "" {
+		hint = more + "; " + hint
+	}
+	return failure.WithHint(err, hint)
 }

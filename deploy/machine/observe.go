@@ -3,6 +3,10 @@ package machine
 import (
 	"cmp"
 	"context"
+	"errors"
+	"io"
+	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -97,4 +101,70 @@ func (o *Observer) Machines(ctx context.Context) (emulated []string, processes m
 	}
 	slices.Sort(emulated)
 	return emulated, processes, err
+}
+
+type Status struct {
+	State      string     `json:"state"` // running, off, paused, crashed, half or absent
+	Hypervisor string     `json:"hypervisor,omitempty"`
+	Address    netip.Addr `json:"address,omitzero"`
+}
+
+// Off reports whether the machine does not run; it returns false if nixbench does not manage the node's machine, so that m is nil.
+func (m *Status) Off() bool { return m != nil && m.State != string(provider.Running) }
+
+func (m *Manager) Status(ctx context.Context, recorded *state.State) (map[string]*Status, error) {
+	out := map[string]*Status{}
+	if !m.HasMachines(recorded) {
+		return out, nil
+	}
+	for _, n := range Booted(m.Hive, m.Hive.Nodes) {
+		s := recorded.Machines[n.Name]
+		out[n.Name] = &Status{State: "absent", Hypervisor: s.Hypervisor, Address: s.Address}
+	}
+	if recorded.Cluster == nil {
+		return out, nil // the state has no cluster, so there was no apply yet, and all machines are absent
+	}
+	o, err := m.observeRecorded(ctx, recorded)
+	if err != nil {
+		return nil, err
+	}
+	defer o.hosts.close()
+	for _, name := range slices.Sorted(maps.Keys(o.inventories)) {
+		for _, f := range o.inventories[name].Machines {
+			if s := out[f.Node]; s != nil {
+				s.State, s.Hypervisor = string(f.State), name
+			}
+		}
+	}
+	return out, nil
+}
+
+// Console is the console of a node's machine.
+type Console struct {
+	provider.Provider
+	node    string
+	cluster provider.Cluster
+}
+
+// OpenConsole connects to the hypervisor that has the node's machine, according to the state. The caller must close the
+// returned Console.
+func (m *Manager) OpenConsole(ctx context.Context, recorded *state.State, node string) (*Console, error) {
+	machine, exists := recorded.Machines[node]
+	if !exists || recorded.Cluster == nil {
+		return nil, &provider.Error{Node: node, Op: "connect to the console", Err: errors.New("its machine has not been booted yet"), Fix: "nixbench apply boots it"}
+	}
+	name := machine.Hypervisor
+	hosts, err := connectHypervisors(ctx, m.Open, map[string]provider.Hypervisor{name: recorded.Cluster.Hypervisors[name]}, m.Send)
+	if err != nil {
+		return nil, err
+	}
+	return &Console{hosts[name], node, clusterIdentity(m.Hive, recorded)}, nil
+}
+
+func (c *Console) Tail(ctx context.Context, max int) (string, error) {
+	return c.ConsoleTail(ctx, c.cluster, c.node, max)
+}
+
+func (c *Console) Attach(ctx context.Context, in <-chan []byte, out io.Writer) error {
+	return c.AttachConsole(ctx, c.cluster, c.node, in, out)
 }

@@ -186,9 +186,8 @@ func preflight(ctx context.Context, plan *OpenPlan, loader image.Loader) error {
 				continue
 			}
 		}
-		if err := plan.hosts[c.Hypervisor].Check(ctx, plan.Cluster, plan.Network, c.Spec(disk, provider.Identity{})); err != nil {
-			report(wrapHypervisorError(err, c.Hypervisor, "check "+c.Node))
-		}
+		err := plan.hosts[c.Hypervisor].Check(ctx, plan.Cluster, plan.Network, c.Spec(disk, provider.Identity{}))
+		report(wrapHypervisorError(err, c.Hypervisor, "check "+c.Node))
 	}
 	return errors.Join(errs...)
 }

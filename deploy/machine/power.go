@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -75,26 +76,17 @@ func (p *Power) IsOff(node string) bool {
 // powerGroups returns the nodes in groups, in the order in which their machines start. The engine, such as kubernetes, gives each role a
 // number, and the group with the lowest number starts first. Nodes without an engine are in the last group.
 func powerGroups(hive *nixeval.Hive, nodes []nixeval.Node) [][]nixeval.Node {
-	const none = -1
-	order, last := map[string]int{}, 0
-	for _, n := range nodes {
-		order[n.Name] = none
-		if u := hive.Unit(n.Unit); u != nil && u.Deployment.Engine != nil {
-			order[n.Name] = u.Deployment.Engine.Order
-			last = max(last, order[n.Name])
-		}
-	}
 	groups := map[int][]nixeval.Node{}
 	for _, n := range nodes {
-		at := order[n.Name]
-		if at == none {
-			at = last
+		order := math.MaxInt
+		if u := hive.Unit(n.Unit); u != nil && u.Deployment.Engine != nil {
+			order = u.Deployment.Engine.Order
 		}
-		groups[at] = append(groups[at], n)
+		groups[order] = append(groups[order], n)
 	}
 	var out [][]nixeval.Node
-	for _, at := range slices.Sorted(maps.Keys(groups)) {
-		out = append(out, groups[at])
+	for _, order := range slices.Sorted(maps.Keys(groups)) {
+		out = append(out, groups[order])
 	}
 	return out
 }

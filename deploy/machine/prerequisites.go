@@ -17,11 +17,9 @@ import (
 // prerequisites prepares the networks and images that machines need before they can be created. Each network and
 // image is prepared once, when the first machine needs it. A machine waits only for its own network and image.
 type prerequisites struct {
-	*Starter
-	plan    *OpenPlan
 	keys    []image.Key
-	images  func() (map[image.Key]provider.Image, error) // loads the images at its first call
-	prepare map[preparation]func() error                 // functions that prepare a hypervisor at their first call
+	images  func() (map[image.Key]provider.Image, error)   // loads the images at its first call
+	prepare map[preparation]func() (provider.Image, error) // functions that prepare a hypervisor at their first call
 }
 
 // preparation identifies what a hypervisor needs: the network, or the network and an image.
@@ -31,7 +29,7 @@ type preparation struct {
 }
 
 func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequisites {
-	f := &prerequisites{Starter: s, plan: plan, keys: plan.Images(), prepare: map[preparation]func() error{}}
+	f := &prerequisites{keys: plan.Images(), prepare: map[preparation]func() (provider.Image, error){}}
 	f.images = sync.OnceValues(func() (map[image.Key]provider.Image, error) {
 		missing := slices.DeleteFunc(slices.Clone(f.keys), func(k image.Key) bool { _, ok := plan.images[k]; return ok })
 		all, err := s.Manager.images().Load(ctx, missing)
@@ -44,70 +42,57 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequ
 		if locks[host] == nil {
 			locks[host] = &sync.Mutex{}
 		}
-		prepare := func(images ...provider.Image) error {
-			what := event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: its network", name)}
-			if len(images) > 0 {
-				what = event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image", name)}
-			}
-			wait := s.Send.Wait(what)
+		prepare := func(phase event.Phase, what string, images ...provider.Image) error {
+			wait := s.Send.Wait(event.Event{Phase: phase, Text: fmt.Sprintf("hypervisor %s: %s", name, what)})
 			defer wait.End()
 			locks[host].Lock()
 			defer locks[host].Unlock()
-			err := h.Prepare(ctx, plan.Cluster, provider.HostSetup{Network: plan.Network, Reservations: plan.Reservations(), Images: images})
-			if err != nil {
-				return wrapHypervisorError(err, name, "prepare")
-			}
-			return nil
+			setup := provider.HostSetup{Network: plan.Network, Reservations: plan.Reservations(), Images: images}
+			return wrapHypervisorError(h.Prepare(ctx, plan.Cluster, setup), name, "prepare")
 		}
-		network := sync.OnceValue(func() error { return prepare() })
+		network := sync.OnceValues(func() (provider.Image, error) { return provider.Image{}, prepare(event.Provision, "its network") })
 		f.prepare[preparation{hypervisor: name}] = network
 		for _, key := range f.keys {
-			f.prepare[preparation{name, key}] = sync.OnceValue(func() error {
-				if err := network(); err != nil {
-					return err
+			f.prepare[preparation{name, key}] = sync.OnceValues(func() (provider.Image, error) {
+				if i, err := network(); err != nil {
+					return i, err
 				}
 				all, err := f.images()
-				if i, ok := all[key]; ok {
-					return prepare(i)
+				i, ok := all[key]
+				if ok {
+					err = prepare(event.Image, "the upload of an image", i)
 				}
-				return err
+				return i, err
 			})
 		}
 	}
 	return f
 }
 
-func (f *prerequisites) prepareFor(c changes.Change) error {
+// prepareFor prepares the network and image that the change needs, and returns the image; empty if the change creates no machine.
+func (f *prerequisites) prepareFor(c changes.Change) (provider.Image, error) {
+	what := preparation{hypervisor: c.Hypervisor}
 	if c.Creates() {
-		return f.prepare[preparation{c.Hypervisor, c.ImageKey()}]()
+		what.image = c.ImageKey()
 	}
-	return f.prepare[preparation{hypervisor: c.Hypervisor}]()
+	return f.prepare[what]()
 }
 
-// imageOf returns the image that the machine is created from. The caller must have called prepareFor.
-func (f *prerequisites) imageOf(c changes.Change) (provider.Image, error) {
-	if !c.Creates() {
-		return provider.Image{}, nil
-	}
-	all, err := f.images()
-	i, ok := all[c.ImageKey()]
-	if ok {
-		return i, nil
-	}
-	return i, err
-}
-
-func (f *prerequisites) prepareImages() {
-	if len(f.keys) == 0 {
+func (b *Set) prepareImages() {
+	total := len(b.prerequisites.keys)
+	if total == 0 {
 		return
 	}
-	f.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Image, Total: len(f.keys)})
-	go func() { _, _ = f.images() }() // begin to build the images while the networks are prepared; prepareFor waits for the result
+	b.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Image, Total: total})
+	go func() { _, _ = b.prerequisites.images() }() // begin to build the images while the networks are prepared; prepareFor waits for the result
 	var failed bool
-	for _, c := range f.plan.Changes {
-		if c.Creates() && f.prepareFor(c) != nil {
+	for _, c := range b.plan.Changes {
+		if !c.Creates() {
+			continue
+		}
+		if _, err := b.prerequisites.prepareFor(c); err != nil {
 			failed = true // the error itself is returned by the tasks of the machines that need the image
 		}
 	}
-	f.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Image, Total: len(f.keys), Failed: failed, Text: event.Count(len(f.keys), "image")})
+	b.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Image, Total: total, Failed: failed, Text: event.Count(total, "image")})
 }

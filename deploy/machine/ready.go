@@ -69,16 +69,8 @@ func (m *Task) recordAddress(a netip.Addr) error {
 	return m.Store.Update(func(s *state.State) error { s.Machines[m.Change.Node] = now; return nil })
 }
 
-// waitForSystem waits until the machine accepts an SSH login with its pinned host key and its system has started. It
+// waitForSystem waits until a machine accepts an SSH login with its pinned host key and its system has started. It
 // does not wait for failed systemd units, because the deployment may repair these units.
-func (m *Task) waitForSystem(ctx context.Context) error {
-	h, err := m.Fleet.Host(ctx, nodeOf(m.Hive, m.Change.Node))
-	if err != nil {
-		return err
-	}
-	return waitForSystem(ctx, h, m.Send)
-}
-
 func waitForSystem(ctx context.Context, h *remote.Host, send event.Sink) error {
 	var last error
 	for {

@@ -114,9 +114,7 @@ func (w *destroyer) cleanHypervisors(ctx context.Context, last bool) error {
 		wait := w.Send.Wait(event.Event{Phase: event.Remove, Text: fmt.Sprintf("hypervisor %s: the removal of unused networks and images", name)})
 		err := w.hosts[name].Clean(ctx, w.cluster, last)
 		wait.End()
-		if err != nil {
-			errs = append(errs, wrapHypervisorError(err, name, "clean up"))
-		}
+		errs = append(errs, wrapHypervisorError(err, name, "clean up"))
 	}
 	return errors.Join(errs...)
 }
@@ -141,4 +139,13 @@ func (w *destroyer) removeLocalFiles(recorded *state.State) error {
 // deployed nodes in the state. Such nodes may be members of the cluster and need its secrets.
 func (w *destroyer) hasUnmanagedNodes(recorded *state.State) bool {
 	return len(recorded.Nodes) > 0 || slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return !Boots(w.Hive, n) })
+}
+
+// abandonHypervisor removes a hypervisor from the state. It then writes the facts file again, so that this file
+// contains only the machines that are still recorded.
+func (w *destroyer) abandonHypervisor(hypervisor string) error {
+	if err := w.Store.Update(func(s *state.State) error { delete(s.Cluster.Hypervisors, hypervisor); return nil }); err != nil {
+		return err
+	}
+	return w.WriteFacts(w.Store.State())
 }

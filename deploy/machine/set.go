@@ -65,7 +65,7 @@ func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
 			t.markAddressed()
 		})
 	}
-	b.pending.Go(b.prerequisites.prepareImages)
+	b.pending.Go(b.prepareImages)
 	b.pending.Go(func() { b.sendPhaseEnd(counts) })
 	return b
 }
@@ -111,6 +111,14 @@ func (b *Set) taskOf(node string) *Task {
 	return b.tasks[node]
 }
 
+// changes returns the changes of the plan; nil if the set is nil.
+func (b *Set) changes() []changes.Change {
+	if b == nil {
+		return nil
+	}
+	return b.plan.Changes
+}
+
 // WaitReady waits until the node's machine is ready or has failed, or ctx ends. It returns at once if nixbench does not manage the
 // node's machine.
 func (b *Set) WaitReady(ctx context.Context, node string) error {
@@ -144,7 +152,7 @@ func (b *Set) ExecuteDeferred(ctx context.Context, node string) error {
 
 // AnyMachineDeferred reports whether a machine has a deferred task, which is executed when the deployment of its node begins.
 func (b *Set) AnyMachineDeferred() bool {
-	return b != nil && slices.ContainsFunc(b.plan.Changes, func(c changes.Change) bool { return b.DeferredAction(c.Node) != "" })
+	return slices.ContainsFunc(b.changes(), func(c changes.Change) bool { return b.DeferredAction(c.Node) != "" })
 }
 
 // IsKept reports whether the plan does not change the node's machine, or nixbench does not manage the machine.
@@ -178,11 +186,8 @@ func (b *Set) AwaitAddresses() error {
 // CreationErrors joins the errors of machines that could not be created. It omits the errors of
 // machines that were started and are not ready. The caller must have called AbandonWaits and waited for the tasks.
 func (b *Set) CreationErrors() error {
-	if b == nil {
-		return nil
-	}
 	var errs []error
-	for _, c := range b.plan.Changes {
+	for _, c := range b.changes() {
 		var failed *BootError
 		if t := b.tasks[c.Node]; t != nil && errors.As(t.err, &failed) && !failed.Started {
 			errs = append(errs, failed)
@@ -208,12 +213,7 @@ func (b *Set) Finish() {
 	b.plan.Close()
 }
 
-func (b *Set) RemovedNodes() []string {
-	if b == nil {
-		return nil
-	}
-	return RemovedNodes(removals(b.plan.Changes))
-}
+func (b *Set) RemovedNodes() []string { return RemovedNodes(removals(b.changes())) }
 
 func removals(all []changes.Change) []Removal {
 	var out []Removal

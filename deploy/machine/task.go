@@ -31,8 +31,8 @@ func (m *Task) host() provider.Provider { return m.plan.hosts[m.Change.Hyperviso
 func (m *Task) Execute(ctx, waitCtx context.Context) error {
 	node := m.Change.Node
 	unready := m.Store.State().HasIntent(node, state.MakeMachine)
-	if err := m.prerequisites.prepareFor(m.Change); err != nil {
-		return m.newCreationError(err)
+	if _, err := m.prerequisites.prepareFor(m.Change); err != nil {
+		return &BootError{Node: node, Err: err}
 	}
 	running := m.Change.Action == changes.Keep
 	if running && !unready && !m.discoversAddress() {
@@ -62,7 +62,7 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready bool) error {
 	if !running {
 		if err := m.createOrStartMachine(ctx); err != nil {
-			return m.newCreationError(err)
+			return &BootError{Node: m.Change.Node, Err: err}
 		}
 	}
 	began := time.Now()
@@ -82,7 +82,11 @@ func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready boo
 	if running && !unready {
 		return nil
 	}
-	if err := m.waitForSystem(limitCtx); err != nil {
+	h, err := m.Fleet.Host(limitCtx, nodeOf(m.Hive, m.Change.Node))
+	if err == nil {
+		err = waitForSystem(limitCtx, h, m.Send)
+	}
+	if err != nil {
 		return m.newNotReadyError(ctx, time.Since(began), err)
 	}
 	return m.Store.Update(func(s *state.State) error { s.DropIntents(m.Change.Node, state.MakeMachine); return nil })
@@ -106,7 +110,7 @@ func (m *Task) createOrStartMachine(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	image, err := m.prerequisites.imageOf(m.Change)
+	image, err := m.prerequisites.prepareFor(m.Change)
 	if err != nil {
 		return err
 	}
