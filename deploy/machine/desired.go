@@ -26,36 +26,20 @@ func Booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 	return out
 }
 
-func desiredMachines(hive *nixeval.Hive) ([]changes.Desired, error) {
+func desiredMachines(hive *nixeval.Hive) []changes.Desired {
 	var out []changes.Desired
 	for _, n := range Booted(hive, hive.Nodes) {
-		w, err := toDesiredMachine(n, hive.Roles[n.Role])
-		if err != nil {
-			return nil, err
+		r := hive.Roles[n.Role]
+		w := changes.Desired{On: r.Hypervisors, Spec: provider.Spec{
+			Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins, Memory: provider.ParseSize(r.Memory),
+			Disk: provider.ParseSize(r.Disk), Firmware: provider.Firmware(r.Firmware), Init: r.Init, XML: r.XML,
+		}}
+		for _, size := range r.Disks {
+			w.Disks = append(w.Disks, provider.ParseSize(size))
 		}
 		out = append(out, w)
 	}
-	return out, nil
-}
-
-func toDesiredMachine(n nixeval.Node, r nixeval.Role) (changes.Desired, error) {
-	w := changes.Desired{On: r.Hypervisors, Spec: provider.Spec{
-		Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins,
-		Firmware: provider.Firmware(r.Firmware), Init: r.Init, XML: r.XML,
-	}}
-	var err error
-	size := func(option, text string) uint64 {
-		n, bad := provider.ParseSize(text)
-		if bad != nil && err == nil {
-			err = changes.NewPlanError("sizes are numbers with a unit, such as 512M or 4G", "roles.%s.%s: %v", w.Role, option, bad)
-		}
-		return n
-	}
-	w.Memory, w.Disk = size("memory", r.Memory), size("disk", r.Disk)
-	for _, d := range r.Disks {
-		w.Disks = append(w.Disks, size("disks", d))
-	}
-	return w, err
+	return out
 }
 
 func desiredNetwork(hive *nixeval.Hive) (provider.Network, error) {

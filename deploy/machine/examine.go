@@ -3,7 +3,6 @@ package machine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,9 +20,8 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provider
 	if !m.HasMachines(recorded) {
 		return nil
 	}
-	all, err := desiredMachines(m.Hive)
-	_, netErr := clusterNetwork(m.Hive, recorded, len(all) > 0)
-	if err := errors.Join(err, netErr); err != nil {
+	all := Booted(m.Hive, m.Hive.Nodes)
+	if _, err := clusterNetwork(m.Hive, recorded, len(all) > 0); err != nil {
 		return []provider.Finding{newErrorFinding("hive", err)}
 	}
 	out := m.images().Examine()

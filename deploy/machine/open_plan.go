@@ -28,10 +28,7 @@ func (plan *OpenPlan) Close() { plan.hosts.close() }
 // MakePlan surveys the hypervisors and plans the changes to the machines of the selected nodes. If selected is nil, the
 // plan is for all nodes. Only a plan for all nodes removes machines.
 func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*OpenPlan, error) {
-	all, err := desiredMachines(m.Hive)
-	if err != nil {
-		return nil, err
-	}
+	all := desiredMachines(m.Hive)
 	net, err := clusterNetwork(m.Hive, recorded, len(all) > 0)
 	if err != nil {
 		return nil, err

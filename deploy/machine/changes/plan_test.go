@@ -3,6 +3,7 @@ package changes
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -386,10 +387,9 @@ func TestMAC(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
-	for text, want := range map[string]uint64{"1K": 1 << 10, "512M": 512 << 20, "4G": 4 << 30, "2T": 2 << 40, "": 0, "4": 0, "G": 0, "-1G": 0, "0G": 0, "99999999999999T": 0} {
-		got, err := provider.ParseSize(text)
-		if got != want || (err == nil) != (want > 0) {
-			t.Errorf("%q: %d, %v", text, got, err)
+	for text, want := range map[string]uint64{"1K": 1 << 10, "512M": 512 << 20, "4G": 4 << 30, "2T": 2 << 40, "99999999999999T": math.MaxInt64} {
+		if got := provider.ParseSize(text); got != want {
+			t.Errorf("%q: %d", text, got)
 		}
 	}
 }

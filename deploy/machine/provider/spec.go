@@ -174,14 +174,14 @@ func MAC(cluster, node string, taken func(mac string) bool) string {
 	}
 }
 
-// ParseSize parses a size as it is written in the hive: 512M, 4G. Units are powers of 1024.
-func ParseSize(text string) (uint64, error) {
-	for i, unit := range []string{"K", "M", "G", "T"} {
-		number, found := strings.CutSuffix(text, unit)
-		shift := 10 * (i + 1)
-		if n, err := strconv.ParseUint(number, 10, 64); found && err == nil && n > 0 && n <= math.MaxInt64>>shift {
-			return n << shift, nil
-		}
+// ParseSize parses a size as it is written in the hive, whose options accept only sizes: 512M, 4G. Units are powers of 1024. A size that is
+// too large for an integer becomes the largest integer.
+func ParseSize(text string) uint64 {
+	number := strings.TrimRight(text, "KMGT")
+	n, err := strconv.ParseUint(number, 10, 64)
+	shift := 10 * (1 + strings.Index("KMGT", text[len(number):]))
+	if err != nil || n > math.MaxInt64>>shift {
+		return math.MaxInt64
 	}
-	return 0, fmt.Errorf("%q is not a size; write a number with K, M, G or T, such as 4G", text)
+	return n << shift
 }
