@@ -39,11 +39,9 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node s
 		if err := p.refresh(); err != nil {
 			return t, err
 		}
-		name := machineVolumeName(c, node, "console")
-		if there, err := p.hasVolume(name); err != nil || !there || s.host.test {
-			return t, err
+		if !s.host.test {
+			t.text, err = p.downloadEnd(machineVolumeName(c, node, "console"), max)
 		}
-		t.text, err = p.downloadEnd(name, max)
 		return t, err
 	})
 	if err != nil {

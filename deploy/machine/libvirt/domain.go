@@ -134,7 +134,7 @@ func (d *domain) startOrResume(node string) error {
 	case err != nil || state == provider.Running:
 		return err
 	case state == provider.Paused:
-		return d.h.wrapError(node, "resume", d.change("resume the domain", d.resume), "")
+		return d.h.wrapError(node, "resume", d.change("resume the domain", d.d.Resume), "if it sleeps, wake it up: virsh dompmwakeup "+d.Name)
 	case state == provider.Crashed:
 		if err := d.destroy(); err != nil {
 			return err
@@ -161,14 +161,6 @@ func (d *domain) startOrResume(node string) error {
 	}
 }
 
-// resume resumes a paused domain, or wakes up a suspended domain.
-func (d *domain) resume() error {
-	if state, _, err := d.d.GetState(); err == nil && state == libvirt.DOMAIN_PMSUSPENDED {
-		return d.d.PMWakeup(0)
-	}
-	return d.d.Resume()
-}
-
 // shutDownOrDestroy asks the guest to shut down, and destroys the domain if libvirt refuses to ask, or the guest has not shut down within
 // the time limit of a restart.
 func (d *domain) shutDownOrDestroy() error {
@@ -189,7 +181,7 @@ func (d *domain) askToShutDown(limit time.Duration) error {
 	}
 	switch state {
 	case provider.Paused: // a paused guest cannot shut down
-		_ = d.resume()
+		_ = d.d.Resume()
 	case provider.Crashed:
 		return d.destroy()
 	}

@@ -12,8 +12,7 @@ import (
 // volume with the identity of the machine. If the domain already exists, the seed and the disks are complete. If the
 // domain does not exist, they may be incomplete: Ensure then creates them again if spec.NewDisks is set.
 func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provider.Network, spec provider.Spec) error {
-	err := h.runOperation(ctx, func(s *session) error { return s.ensureMachine(c, net, spec) })
-	return h.wrapError(spec.Node, "create the machine", err, "")
+	return h.execute(ctx, spec.Node, "create the machine", "", func(s *session) error { return s.ensureMachine(c, net, spec) })
 }
 
 func (s *session) ensureMachine(c provider.Cluster, net provider.Network, spec provider.Spec) error {

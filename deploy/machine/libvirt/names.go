@@ -8,24 +8,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// Volumes and seeds have no metadata, so their names identify their owner.
-// nixbench changes only objects whose names have one of these forms:
-//
-//	nixbench.CLUSTER.NODE.root         root disk
-//	nixbench.CLUSTER.NODE.disk1        additional disks
-//	nixbench.CLUSTER.NODE.credential   a virtual machine's identity, with its host key
-//	nixbench.CLUSTER.NODE.seed         a container's identity, with its host key
-//	nixbench.CLUSTER.NODE.hostname     a container's host name
-//	nixbench.CLUSTER.NODE.console      console log
-//	nixbench-image-HASH.disk           an image's disk; likewise .kernel and .initrd
-//	nixbench-image-HASH.ok             marker: the image is complete
-//	nixbench-image-HASH.for-CLUSTER    marker: the cluster needs the image
-//
-//	nb.DIGITS                          a container's root disk
-//
-// CLUSTER is the first eight digits of the cluster's id. The path of a container's root disk is limited, see maxLoopPath, so the name of
-// the disk has only digits of a hash of cluster and node. A survey cannot read the node from this name, but it finds the machine by the
-// name of the machine's seed. The seed is created before the root disk and removed after the root disk.
+// Volumes have no metadata, so their names identify their owner. docs/provisioning.md lists the names. nixbench changes only volumes that
+// match a pattern, and the root disks of containers. The path of such a root disk is limited, see maxLoopPath, so its name has only digits
+// of a hash of cluster and node. A survey cannot read the node from this name, but it finds the machine by the name of the machine's seed.
+// The seed is created before the root disk and removed after the root disk.
 var (
 	machineVolumePattern = regexp.MustCompile(`^nixbench\.([0-9a-f]{8})\.(.+)\.(root|disk[0-9]+|credential|seed|hostname|console(?:\.[0-9]+)?)$`)
 	imageVolumePattern   = regexp.MustCompile(`^nixbench-image-([0-9a-f]+)\.(disk|kernel|initrd|ok|for-[0-9a-f]{8})$`)

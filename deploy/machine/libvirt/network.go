@@ -116,26 +116,19 @@ func (s *session) createNetwork(c provider.Cluster, want provider.Network, reser
 	if s.host.test {
 		reservations = nil
 	}
-	n, err := s.defineNetwork(c, want, reservations)
+	text, err := networkXML(c, want, reservations)
 	if err != nil {
 		return err
 	}
-	return s.change("start the network", func() error { return inOrder(n.Create, func() error { return n.SetAutostart(true) }) })
-}
-
-func (s *session) defineNetwork(c provider.Cluster, want provider.Network, reservations []provider.Reservation) (*libvirt.Network, error) {
-	text, err := networkXML(c, want, reservations)
-	if err != nil {
-		return nil, err
-	}
 	if err := s.beforeChange("define the network"); err != nil {
-		return nil, err
+		return err
 	}
 	n, err := s.conn.NetworkDefineXML(text)
-	if err == nil {
-		s.freeAtEnd(n)
+	if err != nil {
+		return err
 	}
-	return n, err
+	s.freeAtEnd(n)
+	return s.change("start the network", func() error { return inOrder(n.Create, func() error { return n.SetAutostart(true) }) })
 }
 
 // updateReservations removes reservations that want does not contain, and adds missing reservations. It keeps

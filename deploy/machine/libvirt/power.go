@@ -31,7 +31,7 @@ func (h *Hypervisor) States(ctx context.Context, c provider.Cluster, nodes []str
 // ShutDown implements [provider.Power]. A crashed machine cannot shut down, so ShutDown stops it at once.
 func (h *Hypervisor) ShutDown(ctx context.Context, c provider.Cluster, node string, force bool) error {
 	const op = "shut down"
-	err := h.runOperation(ctx, func(s *session) error {
+	return h.execute(ctx, node, op, "", func(s *session) error {
 		d, err := s.findOwnMachine(c, node, op)
 		switch {
 		case err != nil || d == nil:
@@ -41,20 +41,19 @@ func (h *Hypervisor) ShutDown(ctx context.Context, c provider.Cluster, node stri
 		}
 		return d.askToShutDown(math.MaxInt64)
 	})
-	return h.wrapError(node, op, err, "")
 }
 
 func (h *Hypervisor) Start(ctx context.Context, c provider.Cluster, node string) error {
 	const op = "start"
-	err := h.runOperation(ctx, func(s *session) error {
+	const fix = "nixbench apply creates missing machines and networks, and starts the machines"
+	return h.execute(ctx, node, op, fix, func(s *session) error {
 		d, err := s.findOwnMachine(c, node, op)
-		switch {
-		case err != nil:
+		if err == nil && d == nil {
+			err = errors.New("there is no such machine")
+		}
+		if err != nil {
 			return err
-		case d == nil:
-			return errors.New("there is no such machine")
 		}
 		return d.startOrResume(node)
 	})
-	return h.wrapError(node, op, err, "nixbench apply creates missing machines and networks, and starts the machines")
 }

@@ -16,7 +16,7 @@ import (
 // Remove removes the domain first, then the machine's volumes. After an interruption, the next
 // survey finds the remaining volumes by their names.
 func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string) error {
-	err := h.runOperation(ctx, func(s *session) error {
+	return h.execute(ctx, node, "remove the machine", "", func(s *session) error {
 		d, err := s.findMachine(c, node)
 		if err != nil {
 			return err
@@ -32,7 +32,6 @@ func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string
 		}
 		return p.removeMachineVolumes(c, node)
 	})
-	return h.wrapError(node, "remove the machine", err, "")
 }
 
 func (p *pool) removeMachineVolumes(c provider.Cluster, node string) error {
@@ -60,7 +59,7 @@ func (p *pool) removeMachineVolumes(c provider.Cluster, node string) error {
 
 // Clean implements [provider.Provider]. It also removes the pool if it is empty and nixbench created it.
 func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, last bool) error {
-	err := h.runOperation(ctx, func(s *session) error {
+	return h.execute(ctx, "", "remove unused networks and images", "", func(s *session) error {
 		var inUse error
 		if last {
 			var err error
@@ -70,7 +69,6 @@ func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, last bool) e
 		}
 		return errors.Join(inUse, s.cleanPool(c, last))
 	})
-	return h.wrapError("", "remove unused networks and images", err, "")
 }
 
 // cleanNetworks removes the networks of the cluster. inUse joins an error for each network that a machine uses.

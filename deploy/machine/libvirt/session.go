@@ -75,15 +75,20 @@ func (h *Hypervisor) runOperation(ctx context.Context, op func(*session) error) 
 // read, because an abandoned operation may still write it.
 func query[T any](ctx context.Context, h *Hypervisor, node, op, fix string, f func(*session) (T, error)) (T, error) {
 	found := make(chan T, 1)
-	if err := h.runOperation(ctx, func(s *session) error {
+	if err := h.execute(ctx, node, op, fix, func(s *session) error {
 		v, err := f(s)
 		found <- v
 		return err
 	}); err != nil {
 		var none T
-		return none, h.wrapError(node, op, err, fix)
+		return none, err
 	}
 	return <-found, nil
+}
+
+// execute executes an operation. An error gets the node, the operation's name and the fix.
+func (h *Hypervisor) execute(ctx context.Context, node, op, fix string, f func(*session) error) error {
+	return h.wrapError(node, op, h.runOperation(ctx, f), fix)
 }
 
 // run connects to libvirt and executes the operation. If the connection breaks meanwhile, the error says so.

@@ -18,7 +18,7 @@ func (s *session) readInventory(c provider.Cluster, net provider.Network) (provi
 	inventory := provider.Inventory{
 		Kind: s.host.kind, Host: s.host.id, FreeMemory: readFreeMemory(s.conn), Emulated: s.host.Type == "qemu",
 	}
-	parts, err := s.readPool()
+	parts, err := s.readPool(c)
 	if err != nil {
 		return inventory, err
 	}
@@ -36,7 +36,7 @@ func (s *session) readInventory(c provider.Cluster, net provider.Network) (provi
 		return inventory, err
 	}
 	machines := map[string]provider.Actual{}
-	for node := range parts.machines[shortID(c)] {
+	for node := range parts.nodes {
 		machines[node] = provider.Actual{Node: node, State: provider.Incomplete, HasDisk: parts.names[s.host.rootVolumeName(c, node)]}
 	}
 	for _, d := range domains {
@@ -102,15 +102,15 @@ func surveyNetworks(all []*network, c provider.Cluster, want provider.Network, i
 
 // poolContents is the content of the pool, read from the names of volumes.
 type poolContents struct {
-	machines  map[string]map[string]bool // the nodes that have a volume in the pool, by the short id of their cluster
-	names     map[string]bool            // names of all volumes
-	images    map[string]bool            // hashes of the complete images
-	active    bool                       // whether the pool is active; the content of an inactive pool is unknown
-	available uint64                     // free bytes
+	nodes     map[string]bool // the nodes of the cluster that have a volume in the pool
+	names     map[string]bool // names of all volumes
+	images    map[string]bool // hashes of the complete images
+	active    bool            // whether the pool is active; the content of an inactive pool is unknown
+	available uint64          // free bytes
 }
 
-func (s *session) readPool() (poolContents, error) {
-	all := poolContents{machines: map[string]map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
+func (s *session) readPool(c provider.Cluster) (poolContents, error) {
+	all := poolContents{nodes: map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
 	p, err := s.findPool()
 	if err != nil || p == nil {
 		return all, err
@@ -124,11 +124,8 @@ func (s *session) readPool() (poolContents, error) {
 	}
 	for _, name := range names {
 		all.names[name] = true
-		if m := machineVolumePattern.FindStringSubmatch(name); m != nil && s.host.usesVolumeSuffix(m[3]) {
-			if all.machines[m[1]] == nil {
-				all.machines[m[1]] = map[string]bool{}
-			}
-			all.machines[m[1]][m[2]] = true
+		if m := machineVolumePattern.FindStringSubmatch(name); m != nil && m[1] == shortID(c) && s.host.usesVolumeSuffix(m[3]) {
+			all.nodes[m[2]] = true
 		}
 		if m := imageVolumePattern.FindStringSubmatch(name); m != nil && m[2] == "ok" {
 			all.images[m[1]] = true

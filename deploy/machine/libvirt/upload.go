@@ -19,42 +19,16 @@ func (p *pool) uploadFile(v volume, file string) error {
 		return err
 	}
 	defer f.Close()
-	v.Capacity = uint64(st.Size())
-	vol, err := p.createVolume(v)
-	if err != nil {
-		return err
-	}
-	return p.uploadContent(vol, f, st.Size())
-}
-
-// uploadBytes creates a small volume with this content.
-func (p *pool) uploadBytes(v volume, data []byte) error {
-	v.Capacity = uint64(len(data))
-	vol, err := p.createVolume(v)
-	if err != nil {
-		return err
-	}
-	if p.host.test || len(data) == 0 {
-		return nil
-	}
-	return p.writeStream(vol, int64(len(data)), 0, func(s *libvirt.Stream) error { return sendAll(s, data) })
-}
-
-func (p *pool) uploadContent(vol *libvirt.StorageVol, f *os.File, size int64) error {
-	if p.host.test || size == 0 {
-		return nil
-	}
-	return p.writeStream(vol, size, libvirt.STORAGE_VOL_UPLOAD_SPARSE_STREAM, func(s *libvirt.Stream) error {
+	size := st.Size()
+	return p.writeVolume(v, size, libvirt.STORAGE_VOL_UPLOAD_SPARSE_STREAM, func(s *libvirt.Stream) error {
 		buf := make([]byte, 256<<10)
 		for at := int64(0); at < size; {
 			start, end, err := findNextData(f, at, size)
+			if err == nil && start > at {
+				err = s.SendHole(start-at, 0)
+			}
 			if err != nil {
 				return err
-			}
-			if start > at {
-				if err := s.SendHole(start-at, 0); err != nil {
-					return err
-				}
 			}
 			for at = start; at < end; {
 				if err := p.ctx.Err(); err != nil {
@@ -75,9 +49,19 @@ func (p *pool) uploadContent(vol *libvirt.StorageVol, f *os.File, size int64) er
 	})
 }
 
-// writeStream opens a stream to a volume, calls the function content, which writes data to the stream, and closes the
-// stream. After an error it aborts the stream.
-func (p *pool) writeStream(vol *libvirt.StorageVol, size int64, flags libvirt.StorageVolUploadFlags, content func(*libvirt.Stream) error) error {
+// uploadBytes creates a small volume with this content.
+func (p *pool) uploadBytes(v volume, data []byte) error {
+	return p.writeVolume(v, int64(len(data)), 0, func(s *libvirt.Stream) error { return sendAll(s, data) })
+}
+
+// writeVolume creates a volume of this size, and calls the function content, which writes data to a stream to the volume. After an error
+// it aborts the stream.
+func (p *pool) writeVolume(v volume, size int64, flags libvirt.StorageVolUploadFlags, content func(*libvirt.Stream) error) error {
+	v.Capacity = uint64(size)
+	vol, err := p.createVolume(v)
+	if err != nil || p.host.test || size == 0 {
+		return err
+	}
 	if err := p.beforeChange("upload"); err != nil {
 		return err
 	}
@@ -125,19 +109,15 @@ func findNextData(f *os.File, at, size int64) (start, end int64, err error) {
 
 // downloadEnd returns the last max bytes of a volume, and the bytes that are appended to the volume during the call.
 func (p *pool) downloadEnd(name string, max int) ([]byte, error) {
-	vol, err := p.p.LookupStorageVolByName(name)
-	if err != nil {
+	vol, err := p.findVolume(name)
+	if err != nil || vol == nil {
 		return nil, err
 	}
-	p.freeAtEnd(vol)
 	info, err := vol.GetInfo()
 	if err != nil {
 		return nil, err
 	}
-	from := uint64(0)
-	if info.Capacity > uint64(max) {
-		from = info.Capacity - uint64(max)
-	}
+	from := info.Capacity - min(info.Capacity, uint64(max))
 	s, err := p.conn.NewStream(0)
 	if err != nil {
 		return nil, err
