@@ -1,3 +1,5 @@
+// Package fake simulates a hypervisor in memory, for the tests of packages that use providers. It passes the same tests
+// (libvirt/suite_test.go) as the real provider. It is deterministic: it uses neither the clock nor random numbers.
 package fake
 
 import (
@@ -92,41 +94,36 @@ func (h *Hypervisor) machines(c provider.Cluster) []provider.Actual {
 }
 
 func (h *Hypervisor) Prepare(ctx context.Context, c provider.Cluster, g provider.HostSetup) error {
-	step := func(name, detail string, change func()) error {
-		return h.runStep(ctx, Step{Op: "prepare", Name: name, Detail: detail}, change)
-	}
+	step, ours := Step{Op: "prepare", Name: "network"}, g.Network.Mode.Ours()
 	if err := h.checkNetwork(c, g.Network); err != nil {
-		return h.fail(Step{Op: "prepare", Name: "network"}, err)
+		return h.fail(step, err)
 	}
-	var active bool
-	var reservations []provider.Reservation
+	there := network{}
 	h.do(func() {
 		if n := h.networks[g.Network.Name]; n != nil {
-			active, reservations = n.Active && n.CIDR == g.Network.CIDR, n.Reservations
+			there = *n
 		}
 	})
-	if g.Network.Mode.Ours() && !active {
-		if err := step("network", "", func() {
-			if h.networks[g.Network.Name] == nil {
-				h.networks[g.Network.Name] = &network{cluster: c.ID}
-			}
-			h.networks[g.Network.Name].Active, h.networks[g.Network.Name].CIDR = true, g.Network.CIDR
-		}); err != nil {
-			return err
-		}
+	all := []change{
+		{"network", ours && !(there.Active && there.CIDR == g.Network.CIDR), func() {
+			there.cluster, there.Active, there.CIDR = c.ID, true, g.Network.CIDR
+			h.networks[g.Network.Name] = &there
+		}},
+		{"reservations", ours && !slices.Equal(there.Reservations, g.Reservations), func() {
+			h.networks[g.Network.Name].Reservations = slices.Clone(g.Reservations)
+		}},
 	}
-	if g.Network.Mode.Ours() && !slices.Equal(reservations, g.Reservations) {
-		if err := step("reservations", "", func() { h.networks[g.Network.Name].Reservations = slices.Clone(g.Reservations) }); err != nil {
-			return err
-		}
+	if err := h.runSteps(ctx, step, all...); err != nil {
+		return err
 	}
 	for _, i := range g.Images {
-		if err := step("image", i.Hash, func() {
+		step.Detail = i.Hash
+		if err := h.runSteps(ctx, step, change{"image", true, func() {
 			if h.images[i.Hash] == nil {
 				h.images[i.Hash] = map[string]bool{}
 			}
 			h.images[i.Hash][c.ID] = true
-		}); err != nil {
+		}}); err != nil {
 			return err
 		}
 	}
@@ -175,27 +172,19 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provide
 	if !hasDisk {
 		image = s.Image.Hash
 	}
-	for _, change := range []struct {
-		name   string
-		needed bool
-		do     func()
-	}{
-		{"seed", !hasSeed, func() { h.putPart(k, "seed", "") }},
-		{"disk", !hasDisk, func() { h.putPart(k, "disk", image) }},
-		{"stop", restart, func() { d.stop() }},
-		{"define", d == nil || restart || missing, func() {
+	if err := h.runSteps(ctx, step(""),
+		change{"seed", !hasSeed, func() { h.putPart(k, "seed", "") }},
+		change{"disk", !hasDisk, func() { h.putPart(k, "disk", image) }},
+		change{"stop", restart, func() { d.stop() }},
+		change{"define", d == nil || restart || missing, func() {
 			if d == nil {
 				d = &domain{cluster: c}
 				h.domains[machine] = d
 			}
 			d.spec, d.network, d.image = s, net.Name, image
 		}},
-	} {
-		if change.needed {
-			if err := h.runStep(ctx, step(change.name), change.do); err != nil {
-				return err
-			}
-		}
+	); err != nil {
+		return err
 	}
 	return h.startDomain(ctx, step, c, s.Node)
 }
@@ -237,28 +226,20 @@ func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string
 			d = found
 		}
 	})
-	for _, e := range []struct {
-		name   string
-		change func()
-	}{
-		{"stop", func() {
+	return h.runSteps(ctx, Step{Op: "remove", Node: node},
+		change{"stop", true, func() {
 			if d != nil {
 				d.stop()
 			}
 		}},
-		{"undefine", func() {
+		change{"undefine", true, func() {
 			if d != nil {
 				delete(h.domains, machine)
 			}
 		}},
-		{"disk", func() { delete(h.parts[k], "disk") }},
-		{"seed", func() { delete(h.parts, k) }},
-	} {
-		if err := h.runStep(ctx, Step{Op: "remove", Node: node, Name: e.name}, e.change); err != nil {
-			return err
-		}
-	}
-	return nil
+		change{"disk", true, func() { delete(h.parts[k], "disk") }},
+		change{"seed", true, func() { delete(h.parts, k) }},
+	)
 }
 
 func (h *Hypervisor) Check(ctx context.Context, c provider.Cluster, _ provider.Network, s provider.Spec) error {

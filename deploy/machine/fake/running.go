@@ -101,6 +101,26 @@ func (h *Hypervisor) findOwnMachine(c provider.Cluster, step Step) (d *domain, e
 	return d, err
 }
 
+// change is a step of an operation.
+type change struct {
+	name   string
+	needed bool
+	do     func()
+}
+
+// runSteps makes the changes that are needed, until one fails. The step has the other fields of their steps.
+func (h *Hypervisor) runSteps(ctx context.Context, s Step, all ...change) error {
+	for _, c := range all {
+		if s.Name = c.name; !c.needed {
+			continue
+		}
+		if err := h.runStep(ctx, s, c.do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // runStep records the step, calls onStep without the lock, and makes the change by calling change with the lock held.
 // If Cut interrupts the operation, or onStep returns an error, runStep does not call change, and returns an error.
 func (h *Hypervisor) runStep(ctx context.Context, s Step, change func()) error {
