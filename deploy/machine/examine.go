@@ -24,7 +24,7 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provider
 	if _, err := clusterNetwork(m.Hive, recorded, len(all) > 0); err != nil {
 		return []provider.Finding{newErrorFinding("hive", err)}
 	}
-	out := m.images().Examine()
+	out := m.examineImages()
 	where := allHypervisors(m.Hive, recorded, len(all) > 0)
 	// examineHypervisor returns errors as findings.
 	examined, _ := forHypervisors(where, "examine", func(name string) ([]provider.Finding, error) {

@@ -14,7 +14,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine/changes"
-	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
@@ -42,10 +41,6 @@ type Manager struct {
 // from an earlier run.
 func (m *Manager) HasMachines(recorded *state.State) bool {
 	return m != nil && (len(Booted(m.Hive, m.Hive.Nodes)) > 0 || recorded.Cluster != nil)
-}
-
-func (m *Manager) images() image.Loader {
-	return image.Loader{Hive: m.Hive, Eval: m.Eval, Keep: m.Keep}
 }
 
 type Starter struct {

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/machine/changes"
-	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
@@ -19,8 +18,8 @@ type OpenPlan struct {
 	changes.Plan
 	observed
 	hypervisors map[string]provider.Hypervisor
-	images      map[image.Key]provider.Image // images that MakePlan has already loaded, so that Start does not load them again
-	clientKey   keys.Key                     // SSH key that logs in to the machines; created when the plan is recorded
+	images      map[changes.ImageKey]provider.Image // images that MakePlan has already loaded, so that Start does not load them again
+	clientKey   keys.Key                            // SSH key that logs in to the machines; created when the plan is recorded
 }
 
 func (plan *OpenPlan) Close() { plan.hosts.close() }
@@ -70,7 +69,7 @@ func (m *Manager) decideChanges(ctx context.Context, plan *OpenPlan, all []chang
 	}
 	var err error
 	if recreate {
-		if plan.images, err = m.images().Load(ctx, findImagesToCompare(all, plan.inventories, o)); err != nil {
+		if plan.images, err = m.loadImages(ctx, findImagesToCompare(all, plan.inventories, o)); err != nil {
 			return err
 		}
 		o.Images = plan.images
@@ -78,7 +77,7 @@ func (m *Manager) decideChanges(ctx context.Context, plan *OpenPlan, all []chang
 	if plan.Plan, err = changes.Make(all, plan.inventories, o); err != nil {
 		return err
 	}
-	return preflight(ctx, plan, m.images())
+	return m.preflight(ctx, plan)
 }
 
 // clusterIdentity returns the cluster's name and id, which mark the cluster's machines on hypervisors. Before the first
@@ -117,11 +116,11 @@ func allHypervisors(hive *nixeval.Hive, recorded *state.State, desired bool) map
 
 // findImagesToCompare returns the keys of the images of the selected nodes. The plan compares each image with the image that the machine was
 // created from, and recreates the machine if they differ.
-func findImagesToCompare(all []changes.Desired, inventories map[string]provider.Inventory, o changes.Options) []image.Key {
-	var out []image.Key
+func findImagesToCompare(all []changes.Desired, inventories map[string]provider.Inventory, o changes.Options) []changes.ImageKey {
+	var out []changes.ImageKey
 	for _, w := range all {
 		for _, name := range slices.Sorted(maps.Keys(inventories)) {
-			key := image.Key{Role: w.Role, Kind: inventories[name].Kind}
+			key := changes.ImageKey{Role: w.Role, Kind: inventories[name].Kind}
 			exists := slices.ContainsFunc(inventories[name].Machines, func(f provider.Actual) bool { return f.Node == w.Node })
 			if exists && (o.Selected == nil || o.Selected(w.Node)) && !slices.Contains(out, key) {
 				out = append(out, key)
@@ -162,7 +161,7 @@ func validateUnchanged(plan *OpenPlan, recorded *state.State) error {
 
 // preflight checks, before any machine is created, that the images in the hive exist and that the hypervisors can run
 // the planned machines. If several machines have the same error, it reports the error once.
-func preflight(ctx context.Context, plan *OpenPlan, loader image.Loader) error {
+func (m *Manager) preflight(ctx context.Context, plan *OpenPlan) error {
 	reported := map[string]bool{}
 	var errs []error
 	report := func(err error) {
@@ -178,7 +177,7 @@ func preflight(ctx context.Context, plan *OpenPlan, loader image.Loader) error {
 		var disk provider.Image
 		if c.Creates() {
 			var err error
-			if disk, err = loader.Find(c.Role); err != nil {
+			if disk, err = m.findImage(c.Role); err != nil {
 				report(err)
 				continue
 			}

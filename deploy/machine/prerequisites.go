@@ -10,29 +10,28 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/machine/changes"
-	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
 // prerequisites prepares the networks and images that machines need before they can be created. Each network and
 // image is prepared once, when the first machine needs it. A machine waits only for its own network and image.
 type prerequisites struct {
-	keys    []image.Key
-	images  func() (map[image.Key]provider.Image, error)   // loads the images at its first call
-	prepare map[preparation]func() (provider.Image, error) // functions that prepare a hypervisor at their first call
+	keys    []changes.ImageKey
+	images  func() (map[changes.ImageKey]provider.Image, error) // loads the images at its first call
+	prepare map[preparation]func() (provider.Image, error)      // functions that prepare a hypervisor at their first call
 }
 
 // preparation identifies what a hypervisor needs: the network, or the network and an image.
 type preparation struct {
 	hypervisor string
-	image      image.Key // empty: only the network
+	image      changes.ImageKey // empty: only the network
 }
 
 func (s *Starter) newPrerequisites(ctx context.Context, plan *OpenPlan) *prerequisites {
 	f := &prerequisites{keys: plan.Images(), prepare: map[preparation]func() (provider.Image, error){}}
-	f.images = sync.OnceValues(func() (map[image.Key]provider.Image, error) {
-		missing := slices.DeleteFunc(slices.Clone(f.keys), func(k image.Key) bool { _, ok := plan.images[k]; return ok })
-		all, err := s.Manager.images().Load(ctx, missing)
+	f.images = sync.OnceValues(func() (map[changes.ImageKey]provider.Image, error) {
+		missing := slices.DeleteFunc(slices.Clone(f.keys), func(k changes.ImageKey) bool { _, ok := plan.images[k]; return ok })
+		all, err := s.loadImages(ctx, missing)
 		maps.Copy(all, plan.images)
 		return all, err
 	})

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -40,7 +39,13 @@ const (
 	Remove   Action = "remove"   // the hive no longer contains the node
 )
 
-func (c Change) ImageKey() image.Key { return image.Key{Role: c.Role, Kind: c.Kind} }
+// ImageKey identifies the image that a role boots from on hypervisors of a kind.
+type ImageKey struct {
+	Role string
+	Kind provider.Kind
+}
+
+func (c Change) ImageKey() ImageKey { return ImageKey{Role: c.Role, Kind: c.Kind} }
 
 // Creates reports whether executing the change creates the machine, and its disk from an image.
 func (c Change) Creates() bool {

@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -38,12 +37,12 @@ type Place struct {
 type Options struct {
 	Cluster  provider.Cluster
 	Network  provider.Network
-	Recorded map[string]state.Machine     // machines in the state; Created is nil for a machine whose removal has begun
-	Selected func(node string) bool       // nodes whose machines may change; nil: all nodes; machines without a node in the hive are removed
-	Fixed    map[netip.Addr]string        // address that no machine may get → what uses it
-	Recreate bool                         // recreate machines whose image differs
-	Images   map[image.Key]provider.Image // images of roles whose machines may be recreated; empty if Recreate is false
-	Closed   map[string]bool              // hypervisors that the hive no longer contains; they get no new machines
+	Recorded map[string]state.Machine    // machines in the state; Created is nil for a machine whose removal has begun
+	Selected func(node string) bool      // nodes whose machines may change; nil: all nodes; machines without a node in the hive are removed
+	Fixed    map[netip.Addr]string       // address that no machine may get → what uses it
+	Recreate bool                        // recreate machines whose image differs
+	Images   map[ImageKey]provider.Image // images of roles whose machines may be recreated; empty if Recreate is false
+	Closed   map[string]bool             // hypervisors that the hive no longer contains; they get no new machines
 }
 
 // PlanError says why no plan can be made (Text), and how the user can change that (Fix).
@@ -179,8 +178,8 @@ func (m *planner) assignMACs() {
 	}
 }
 
-func (p Plan) Images() []image.Key {
-	var out []image.Key
+func (p Plan) Images() []ImageKey {
+	var out []ImageKey
 	for _, c := range p.Changes {
 		if key := c.ImageKey(); c.Creates() && !slices.Contains(out, key) {
 			out = append(out, key)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nixbench/nixbench/deploy/machine/image"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -173,7 +172,7 @@ func TestMake(t *testing.T) {
 			inventories: map[string]provider.Inventory{"a": {Machines: []provider.Actual{one}, Network: ready}},
 			known:       recorded("a", one),
 			options: func(o *Options) {
-				o.Images = map[image.Key]provider.Image{{Role: "w"}: {Hash: "new"}}
+				o.Images = map[ImageKey]provider.Image{{Role: "w"}: {Hash: "new"}}
 			},
 			want: []string{"keep w-1 on a 10.0.0.2"},
 		},
@@ -182,7 +181,7 @@ func TestMake(t *testing.T) {
 			inventories: map[string]provider.Inventory{"a": {Machines: []provider.Actual{one}, Network: ready}},
 			known:       recorded("a", one),
 			options: func(o *Options) {
-				o.Recreate, o.Images = true, map[image.Key]provider.Image{{Role: "w"}: {Hash: "new"}}
+				o.Recreate, o.Images = true, map[ImageKey]provider.Image{{Role: "w"}: {Hash: "new"}}
 			},
 			want: []string{"recreate w-1 on a 10.0.0.2: image old → new"},
 		},
@@ -213,7 +212,7 @@ func TestMake(t *testing.T) {
 			inventories: map[string]provider.Inventory{"a": {Machines: []provider.Actual{one}, Network: ready}, "b": {FreeMemory: gib}},
 			known:       recorded("a", one),
 			options: func(o *Options) {
-				o.Recreate, o.Images = true, map[image.Key]provider.Image{{Role: "w"}: {Hash: "new"}}
+				o.Recreate, o.Images = true, map[ImageKey]provider.Image{{Role: "w"}: {Hash: "new"}}
 			},
 			want: []string{"recreate w-1 on a 10.0.0.2: image old → new"},
 		},

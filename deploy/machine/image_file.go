@@ -1,4 +1,4 @@
-package image
+package machine
 
 import (
 	"crypto/sha256"
@@ -23,7 +23,7 @@ func readImage(role, path string) (provider.Image, error) {
 	info, err := os.Stat(path)
 	if err == nil {
 		if i.Disk = path; info.IsDir() {
-			i, err = readFolder(path)
+			i, err = readImageFolder(path)
 		}
 	}
 	if err == nil {
@@ -33,18 +33,18 @@ func readImage(role, path string) (provider.Image, error) {
 		i.Format, _, err = provider.ReadImageFile(i.Disk)
 	}
 	if err == nil {
-		i.Hash, err = identify(i)
+		i.Hash, err = identifyImage(i)
 	}
 	if err != nil {
-		return i, newError(role, path, err)
+		return i, newImageError(role, path, err)
 	}
 	return i, nil
 }
 
-// identify returns a hash that stands for the content of an image: the hash of the command line, and of the paths, sizes and modification
+// identifyImage returns a hash that stands for the content of an image: the hash of the command line, and of the paths, sizes and modification
 // times of the files. The content of the files is not read, because a disk may have many gigabytes. In the Nix store, where all files have
 // the same time, the path determines the content.
-func identify(i provider.Image) (string, error) {
+func identifyImage(i provider.Image) (string, error) {
 	sum := sha256.New()
 	for _, file := range []string{i.Disk, i.Kernel, i.Initrd} {
 		if file == "" {
@@ -67,7 +67,7 @@ func identify(i provider.Image) (string, error) {
 // cmdlineSize is the maximum size of a cmdline file in bytes. Linux accepts a command line of at most 4 KiB.
 const cmdlineSize = 64 << 10
 
-func readFolder(dir string) (provider.Image, error) {
+func readImageFolder(dir string) (provider.Image, error) {
 	var i provider.Image
 	disks, err := findDiskImages(dir)
 	if err != nil {
@@ -115,7 +115,7 @@ func findDiskImages(dir string) ([]string, error) {
 	return nil, nil
 }
 
-func newError(role, path string, err error) error {
+func newImageError(role, path string, err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) && p.Path == path {
 		err = p.Err
