@@ -13,7 +13,7 @@ import (
 // gets the leased address until the lease has expired.
 func TestLeasedAddressIsKept(t *testing.T) {
 	w := desired("w", 3)
-	mac := func(node string) string { return provider.MAC("c", node, nil) }
+	mac := func(node string) string { return provider.MAC("c", node) }
 	for name, test := range map[string]struct {
 		leases []provider.Lease
 		known  map[string]state.Machine

@@ -78,14 +78,19 @@ type locatedMachine struct {
 // no I/O.
 func Make(desired []Desired, inventories map[string]provider.Inventory, o Options) (Plan, error) {
 	p := Plan{Cluster: o.Cluster, Network: o.Network, Changes: []Change{}, Places: []Place{}}
-	m := &planner{Options: o, desired: desired, inventories: inventories, names: slices.Sorted(maps.Keys(inventories))}
+	m := &planner{
+		Options: o, desired: desired, inventories: inventories, names: slices.Sorted(maps.Keys(inventories)),
+		existing: map[string]locatedMachine{}, recorded: map[string]state.Machine{}, macs: map[string]string{},
+	}
 	if err := m.validate(); err != nil {
 		return p, err
 	}
 	if err := m.indexMachines(); err != nil {
 		return p, err
 	}
-	m.assignMACs()
+	for _, w := range desired {
+		m.macs[w.Node] = cmp.Or(m.recorded[w.Node].MAC, provider.MAC(o.Cluster.Name, w.Node))
+	}
 	var addrs map[string]netip.Addr
 	var err error
 	if o.Network.Mode.Ours() {
@@ -143,7 +148,6 @@ func (o Options) isSelected(node string) bool { return o.Selected == nil || o.Se
 // indexMachines sets the observed and the recorded machines by node. It returns an error if two hypervisors have a machine of one node,
 // for instance after a hypervisor that was given up as lost is back.
 func (m *planner) indexMachines() error {
-	m.existing, m.recorded = map[string]locatedMachine{}, map[string]state.Machine{}
 	maps.Copy(m.recorded, m.Recorded)
 	for _, name := range m.names {
 		for _, f := range m.inventories[name].Machines {
@@ -160,22 +164,6 @@ func (m *planner) indexMachines() error {
 		}
 	}
 	return nil
-}
-
-func (m *planner) assignMACs() {
-	m.macs = map[string]string{}
-	taken := map[string]bool{}
-	for _, k := range m.recorded {
-		taken[k.MAC] = true
-	}
-	for _, w := range m.desired {
-		mac := m.recorded[w.Node].MAC
-		if mac == "" {
-			mac = provider.MAC(m.Cluster.Name, w.Node, func(mac string) bool { return taken[mac] })
-		}
-		taken[mac] = true
-		m.macs[w.Node] = mac
-	}
 }
 
 func (p Plan) Images() []ImageKey {

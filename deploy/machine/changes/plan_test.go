@@ -42,7 +42,7 @@ func on(all []Desired, hypervisors ...string) []Desired {
 
 // observedAs returns the observed machine that matches w, at that address.
 func observedAs(w Desired, at string, change ...func(*provider.Actual)) provider.Actual {
-	f := provider.Actual{Node: w.Node, Role: w.Role, MAC: provider.MAC("c", w.Node, nil), Address: addr(at), VCPUs: w.VCPUs, Memory: w.Memory, Image: "old", State: provider.Running}
+	f := provider.Actual{Node: w.Node, Role: w.Role, MAC: provider.MAC("c", w.Node), Address: addr(at), VCPUs: w.VCPUs, Memory: w.Memory, Image: "old", State: provider.Running}
 	f.Definition = w.specAt(Place{MAC: f.MAC}, provider.Image{Hash: "old"}).Definition()
 	for _, c := range change {
 		c(&f)
@@ -366,18 +366,14 @@ func TestDisturbs(t *testing.T) {
 }
 
 func TestMAC(t *testing.T) {
-	first := provider.MAC("c", "n", nil)
-	if first != provider.MAC("c", "n", nil) || first == provider.MAC("d", "n", nil) || !strings.HasPrefix(first, "52:54:") || len(first) != 17 {
+	first := provider.MAC("c", "n")
+	if first != provider.MAC("c", "n") || first == provider.MAC("d", "n") || !strings.HasPrefix(first, "52:54:") || len(first) != 17 {
 		t.Error(first)
 	}
-	if second := provider.MAC("c", "n", func(m string) bool { return m == first }); second == first {
-		t.Error("taken all the same")
-	}
-	// No two of a thousand nodes may have the same address.
+	// No two of a thousand nodes have the same address.
 	seen := map[string]bool{}
-	m := &planner{Options: Options{Cluster: provider.Cluster{Name: "c"}}, desired: desired("w", 1000)}
-	m.assignMACs()
-	for _, mac := range m.macs {
+	for _, w := range desired("w", 1000) {
+		mac := provider.MAC("c", w.Node)
 		if seen[mac] {
 			t.Fatalf("%s twice", mac)
 		}

@@ -283,7 +283,7 @@ func preparedForTest(t *testing.T) (*Hypervisor, provider.Cluster, provider.Host
 func TestVolumeModes(t *testing.T) {
 	h, c, g := preparedForTest(t)
 	for _, node := range []string{"n1", "n2"} {
-		if err := h.Ensure(t.Context(), c, g.Network, provider.Spec{Node: node, MAC: provider.MAC("c", node, nil), VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0], NewDisks: true,
+		if err := h.Ensure(t.Context(), c, g.Network, provider.Spec{Node: node, MAC: provider.MAC("c", node), VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0], NewDisks: true,
 			Identity: provider.Identity{HostKey: []byte("key")}}); err != nil {
 			t.Fatal(err)
 		}

@@ -160,18 +160,13 @@ func (n Network) Broadcast() netip.Addr {
 	return a
 }
 
-// MAC returns a node's hardware address. It is derived from the names of cluster and node, so it is the same in every
-// run. If taken reports that another node has the address, MAC derives another address from the names.
-func MAC(cluster, node string, taken func(mac string) bool) string {
-	for n := 0; ; n++ {
-		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", cluster, node, n))
-		// 52:54 is a locally administered prefix. The third byte is odd, so the address is never in
-		// 52:54:00, from which libvirt draws random addresses.
-		mac := fmt.Sprintf("52:54:%02x:%02x:%02x:%02x", sum[0]|1, sum[1], sum[2], sum[3])
-		if taken == nil || !taken(mac) {
-			return mac
-		}
-	}
+// MAC returns a node's hardware address. It is derived from the names of cluster and node, so it is the same in every run. If two of a
+// cluster's nodes ever got the same address, libvirt would refuse its second reservation.
+func MAC(cluster, node string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x000", cluster, node))
+	// 52:54 is a locally administered prefix. The third byte is odd, so the address is never in
+	// 52:54:00, from which libvirt draws random addresses.
+	return fmt.Sprintf("52:54:%02x:%02x:%02x:%02x", sum[0]|1, sum[1], sum[2], sum[3])
 }
 
 // ParseSize parses a size as it is written in the hive, whose options accept only sizes: 512M, 4G. Units are powers of 1024. A size that is
