@@ -44,7 +44,13 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provider
 		return append(out, newErrorFinding("room", err))
 	}
 	defer plan.Close()
-	return append(out, examineCapacity(plan)...)
+	created := 0
+	for _, c := range plan.Changes {
+		if c.Action == changes.Create {
+			created++
+		}
+	}
+	return append(out, provider.Finding{What: "memory", State: provider.FindingOK, Text: "there is room for " + event.Count(created, "new machine")})
 }
 
 func newErrorFinding(what string, err error) provider.Finding {
@@ -60,34 +66,4 @@ func (m *Manager) examineHypervisor(ctx context.Context, name string, h provider
 	}
 	defer hypervisors{name: p}.close()
 	return p.Examine(ctx)
-}
-
-func examineCapacity(plan *OpenPlan) []provider.Finding {
-	created, disks := 0, map[string]uint64{}
-	for _, c := range plan.Changes {
-		if c.Action == changes.Create {
-			created++
-		}
-		if c.Creates() {
-			disks[c.Hypervisor] += c.Disk()
-		}
-	}
-	memory := provider.Finding{What: "memory", State: provider.FindingOK, Text: "no machine has to be created"}
-	if created > 0 {
-		memory.Text = "there is room for " + event.Count(created, "new machine")
-	}
-	out := []provider.Finding{memory}
-	for _, name := range slices.Sorted(maps.Keys(disks)) {
-		free := plan.inventories[name].FreeDisk
-		if free == 0 {
-			continue // the pool does not exist yet
-		}
-		f := provider.Finding{What: "disk", State: provider.FindingOK, Where: name,
-			Text: fmt.Sprintf("new machines may grow to %s; the pool has %s left", event.Size(disks[name]), event.Size(free))}
-		if disks[name] > free {
-			f.State, f.Fix = provider.FindingWarning, "disks are allocated as they are written, so this may be enough; otherwise reduce roles.*.disk, or enlarge the pool"
-		}
-		out = append(out, f)
-	}
-	return out
 }

@@ -69,15 +69,6 @@ func (c Change) Spec(image provider.Image, id provider.Identity) provider.Spec {
 	return s
 }
 
-// Disk returns the maximum total size of the machine's disks in bytes.
-func (c Change) Disk() uint64 {
-	n := c.spec.Disk
-	for _, d := range c.spec.Disks {
-		n += d
-	}
-	return n
-}
-
 func (c Change) String() string {
 	text := string(c.Action) + " " + c.Node
 	if c.Hypervisor != "" {

@@ -18,22 +18,21 @@ type Hypervisor struct {
 	Name   string // name in errors
 	Kind   provider.Kind
 	Memory uint64 // total bytes
-	Disk   uint64 // free bytes of the pool
 	NoKVM  bool   // the hypervisor has no KVM, so its virtual machines are emulated
 }
 
 var _ provider.Provider = (*Hypervisor)(nil)
 
-// New returns an empty hypervisor for virtual machines, with 64 GiB of memory and 1 TiB of disk.
+// New returns an empty hypervisor for virtual machines, with 64 GiB of memory.
 func New() *Hypervisor {
 	return &Hypervisor{
-		Name: "fake", Kind: provider.VM, Memory: 64 << 30, Disk: 1 << 40,
+		Name: "fake", Kind: provider.VM, Memory: 64 << 30,
 		World: World{domains: map[string]*domain{}, parts: map[string]map[string]string{}, networks: map[string]*network{}, images: map[string]map[string]bool{}, hangs: map[string]error{}},
 	}
 }
 
 func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provider.Network) (provider.Inventory, error) {
-	inventory := provider.Inventory{Kind: h.Kind, Emulated: h.NoKVM && h.Kind == provider.VM, FreeMemory: h.Memory, FreeDisk: h.Disk}
+	inventory := provider.Inventory{Kind: h.Kind, Emulated: h.NoKVM && h.Kind == provider.VM, FreeMemory: h.Memory}
 	return inventory, h.runStep(ctx, Step{Op: "survey", Name: "read"}, func() {
 		for _, name := range sortedKeys(h.domains) {
 			d := h.domains[name]

@@ -71,12 +71,13 @@ func (s *session) examinePool() provider.Finding {
 	if p == nil {
 		return newFinding(what, "ok", "", "%s in %s will be created or started", s.h.o.Pool, s.h.o.PoolPath)
 	}
-	left, err := p.readFreeBytes()
-	switch {
-	case err != nil:
+	info, err := p.p.GetInfo()
+	if err != nil {
 		return s.h.newErrorFinding(what, err)
-	case left < 2<<30 && !s.host.test:
-		return newFinding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, p.path, event.Size(left))
 	}
-	return newFinding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, p.path, event.Size(left))
+	f := newFinding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, p.path, event.Size(info.Available))
+	if info.Available < 2<<30 && !s.host.test {
+		f.State, f.Fix = "warning", "make room"
+	}
+	return f
 }

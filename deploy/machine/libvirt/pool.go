@@ -202,11 +202,3 @@ func (s *session) retryWhileInUse(name string, remove func() error) error {
 		}
 	}
 }
-
-func (p *pool) readFreeBytes() (uint64, error) {
-	info, err := p.p.GetInfo()
-	if err != nil {
-		return 0, err
-	}
-	return info.Available, nil
-}

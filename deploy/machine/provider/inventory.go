@@ -9,7 +9,6 @@ type Inventory struct {
 	Host       string         // identifies the host; two hypervisors with the same value are on the same host; empty: unknown
 	Emulated   bool           // virtual machines run without KVM, many times slower
 	FreeMemory uint64         // bytes available to new machines
-	FreeDisk   uint64         // bytes left in the pool
 	Machines   []Actual       // complete and incomplete machines of this cluster, sorted by node
 	Foreign    []string       // names of the domains that are not machines of this cluster, such as clones of its machines
 	Network    *ActualNetwork // the network with the desired name; nil if there is none
