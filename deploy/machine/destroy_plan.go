@@ -55,12 +55,10 @@ func (d Removal) String() string {
 // RemovedNodes returns the nodes of the removals, each node once: a node may have machines on two hypervisors.
 func RemovedNodes(list []Removal) []string {
 	var out []string
-	for _, machine := range list {
-		if !slices.Contains(out, machine.Node) {
-			out = append(out, machine.Node)
-		}
+	for _, machine := range list { // sorted by node
+		out = append(out, machine.Node)
 	}
-	return out
+	return slices.Compact(out)
 }
 
 func (d *DestroyPlan) RemovedNodes() []string { return RemovedNodes(d.Removals) }
@@ -127,11 +125,9 @@ func nodesOf(hive *nixeval.Hive, all []Removal) []nixeval.Node {
 	for _, machine := range all {
 		n := nodeOf(hive, machine.Node)
 		n.Role = cmp.Or(n.Role, machine.Role)
-		if !slices.ContainsFunc(out, func(o nixeval.Node) bool { return o.Name == n.Name }) {
-			out = append(out, n)
-		}
+		out = append(out, n)
 	}
-	return out
+	return slices.CompactFunc(out, func(a, b nixeval.Node) bool { return a.Name == b.Name })
 }
 
 func (d *DestroyPlan) Lines() []string {

@@ -20,12 +20,11 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provider
 	if !m.HasMachines(recorded) {
 		return nil
 	}
-	all := Booted(m.Hive, m.Hive.Nodes)
-	if _, err := clusterNetwork(m.Hive, recorded, len(all) > 0); err != nil {
+	if _, err := clusterNetwork(m.Hive, recorded); err != nil {
 		return []provider.Finding{newErrorFinding("hive", err)}
 	}
 	out := m.examineImages()
-	where := allHypervisors(m.Hive, recorded, len(all) > 0)
+	where := allHypervisors(m.Hive, recorded)
 	// examineHypervisor returns errors as findings.
 	examined, _ := forHypervisors(where, "examine", func(name string) ([]provider.Finding, error) {
 		return m.examineHypervisor(ctx, name, where[name]), nil

@@ -73,14 +73,10 @@ func readImageFolder(dir string) (provider.Image, error) {
 	if err != nil {
 		return i, err
 	}
-	switch len(disks) {
-	case 0:
-		return i, errors.New("there is no disk image in it (*.qcow2, *.raw or *.img)")
-	case 1:
-		i.Disk = disks[0]
-	default:
-		return i, fmt.Errorf("there are several disk images in it: %s", strings.Join(disks, ", "))
+	if len(disks) != 1 {
+		return i, fmt.Errorf("it must have one disk image (*.qcow2, *.raw or *.img), not %d", len(disks))
 	}
+	i.Disk = disks[0]
 	for name, into := range map[string]*string{"kernel": &i.Kernel, "initrd": &i.Initrd} {
 		if file := filepath.Join(dir, name); durable.Exists(file) {
 			*into = file

@@ -47,7 +47,7 @@ func TestImages(t *testing.T) {
 	write("initrd/disk.raw", "a disk")
 	write("initrd/initrd", "i")
 	for path, want := range map[string]string{
-		"two": "several", "none": "no disk image", "packed.raw": "compressed", "initrd": "no kernel", "nowhere": "no such file",
+		"two": "not 2", "none": "not 0", "packed.raw": "compressed", "initrd": "no kernel", "nowhere": "no such file",
 	} {
 		_, err := readImage("w", filepath.Join(dir, path))
 		if err == nil || !strings.Contains(err.Error(), want) || failure.Hint(err) == "" {

@@ -27,16 +27,15 @@ func (plan *OpenPlan) Close() { plan.hosts.close() }
 // MakePlan surveys the hypervisors and plans the changes to the machines of the selected nodes. If selected is nil, the
 // plan is for all nodes. Only a plan for all nodes removes machines.
 func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*OpenPlan, error) {
-	all := desiredMachines(m.Hive)
-	net, err := clusterNetwork(m.Hive, recorded, len(all) > 0)
+	net, err := clusterNetwork(m.Hive, recorded)
 	if err != nil {
 		return nil, err
 	}
-	plan := &OpenPlan{hypervisors: allHypervisors(m.Hive, recorded, len(all) > 0)}
+	plan := &OpenPlan{hypervisors: allHypervisors(m.Hive, recorded)}
 	if plan.observed, err = m.observeHypervisors(ctx, recorded, plan.hypervisors, net); err != nil {
 		return nil, err
 	}
-	if err := m.decideChanges(ctx, plan, all, recorded, selected, recreate); err != nil {
+	if err := m.decideChanges(ctx, plan, desiredMachines(m.Hive), recorded, selected, recreate); err != nil {
 		plan.Close()
 		return nil, err
 	}
@@ -59,7 +58,10 @@ func (m *Manager) decideChanges(ctx context.Context, plan *OpenPlan, all []chang
 		}
 	}
 	for name := range plan.hypervisors {
-		_, isOpen := allHypervisors(m.Hive, &state.State{}, true)[name]
+		isOpen := false
+		if m.Hive.Cluster != nil {
+			_, isOpen = m.Hive.Cluster.Hypervisors[name]
+		}
 		o.Closed[name] = !isOpen
 	}
 	if selected != nil {
@@ -90,23 +92,21 @@ func clusterIdentity(hive *nixeval.Hive, recorded *state.State) provider.Cluster
 	return provider.Cluster{Name: hive.ClusterName(), ID: c.ID}
 }
 
-// clusterNetwork returns the network in the hive. If desired is false, because the hive has no machines, it returns
-// the recorded network.
-func clusterNetwork(hive *nixeval.Hive, recorded *state.State, desired bool) (provider.Network, error) {
-	if !desired && recorded.Cluster != nil {
+// clusterNetwork returns the network in the hive, or the recorded network if the hive has no machines.
+func clusterNetwork(hive *nixeval.Hive, recorded *state.State) (provider.Network, error) {
+	if recorded.Cluster != nil && len(Booted(hive, hive.Nodes)) == 0 {
 		return recorded.Cluster.Network, nil
 	}
 	return desiredNetwork(hive)
 }
 
-// allHypervisors returns the recorded hypervisors, because they may have machines of the cluster. If desired is set,
-// because the hive has machines, it also returns the hypervisors in the hive.
-func allHypervisors(hive *nixeval.Hive, recorded *state.State, desired bool) map[string]provider.Hypervisor {
+// allHypervisors returns the recorded hypervisors, because they may have machines of the cluster, and those in the hive if it has machines.
+func allHypervisors(hive *nixeval.Hive, recorded *state.State) map[string]provider.Hypervisor {
 	out := map[string]provider.Hypervisor{}
 	if recorded.Cluster != nil {
 		maps.Copy(out, recorded.Cluster.Hypervisors)
 	}
-	if desired && hive.Cluster != nil {
+	if len(Booted(hive, hive.Nodes)) > 0 {
 		for name, h := range hive.Cluster.Hypervisors {
 			out[name] = provider.Hypervisor(h)
 		}

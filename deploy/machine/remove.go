@@ -54,12 +54,12 @@ func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]stat
 		return []state.NodeResult{}, nil
 	}
 	removals := map[string][]Removal{} // node → its removals; a node with machines on two hypervisors has two
-	var nodes []nixeval.Node
 	for _, machine := range list {
-		if removals[machine.Node] == nil {
-			nodes = append(nodes, nixeval.Node{Name: machine.Node, Unit: machine.Node, Role: machine.Role})
-		}
 		removals[machine.Node] = append(removals[machine.Node], machine)
+	}
+	var nodes []nixeval.Node
+	for _, node := range RemovedNodes(list) {
+		nodes = append(nodes, nixeval.Node{Name: node, Unit: node, Role: removals[node][0].Role})
 	}
 	return steps{w.Send, w.Record, event.Remove, event.Remove, w.parallel}.run(ctx, [][]nixeval.Node{nodes}, func(ctx context.Context, n nixeval.Node) (state.Outcome, error) {
 		return w.outcome, w.removeMachine(ctx, n.Name, removals[n.Name])

@@ -1,3 +1,13 @@
+// Package libvirt is the provider for hypervisors that libvirt manages: QEMU virtual machines and Linux containers, on this or another
+// host. This is the only package that needs cgo. With the build tag libvirt_dlopen, libvirt is loaded at run time instead of linked.
+//
+// Each operation is a function with a [session] as its argument. A session is one operation on one connection. The
+// function observes the existing objects and creates the missing objects. Calls to libvirt cannot be interrupted, so an
+// operation runs in its own goroutine and the caller may stop waiting for it; the operation checks its context before
+// every change on the hypervisor. An operation that fails, for instance because libvirtd was restarted, is not repeated. All operations are
+// idempotent, so the next run completes it.
+//
+// docs/provisioning.md lists the objects that nixbench creates, and their names and marks.
 package libvirt
 
 import (
@@ -32,19 +42,12 @@ var _ provider.Provider = (*Hypervisor)(nil)
 // Open validates the options and returns the hypervisor. The first operation opens the connection.
 func Open(name string, o provider.Hypervisor, send event.Sink) (*Hypervisor, error) {
 	h := &Hypervisor{
-		connection: connection{name: name, o: o, send: send, connectTimeout: time.Minute, callTimeout: 2 * time.Minute}, shutdownTimeout: time.Minute,
-		volumeTimeout: 2 * time.Minute,
+		connection:      connection{name: name, o: o, send: send, connectTimeout: time.Minute, callTimeout: 2 * time.Minute},
+		shutdownTimeout: time.Minute, volumeTimeout: 2 * time.Minute,
 	}
-	u, err := url.Parse(o.URI)
-	if err != nil || u.Scheme == "" {
-		return nil, h.wrapError("", "connect", fmt.Errorf("%q is not a libvirt URI", o.URI), "use one such as qemu:///system or lxc:///system")
-	}
-	if strings.HasPrefix(u.Scheme, "qemu") && (u.Path == "/session" || u.Path == "/embed") {
-		return nil, h.wrapError("", "connect", fmt.Errorf("%s has no networks and assigns no addresses", o.URI),
-			"use qemu:///system, which members of the group libvirt may use")
-	}
-	if err := checkURI(u); err != nil {
-		return nil, failure.WithKind(failure.Usage, h.wrapError("", "connect", fmt.Errorf("cluster.hypervisors.%s.uri = %q: %w", name, o.URI, err), "use one such as qemu:///system or qemu+ssh://root@host/system"))
+	if err := checkURI(o.URI); err != nil {
+		err = h.wrapError("", "connect", fmt.Errorf("cluster.hypervisors.%s.uri = %q: %w", name, o.URI, err), "use one such as qemu:///system or qemu+ssh://root@host/system")
+		return nil, failure.WithKind(failure.Usage, err)
 	}
 	if o.Pool == "" || o.PoolPath == "" {
 		return nil, h.wrapError("", "connect", errors.New("no storage pool is set"), "")
@@ -60,9 +63,15 @@ var (
 	parameters = []string{"socket", "mode", "proxy", "keyfile", "known_hosts", "known_hosts_verify", "sshauth", "no_tty", "no_verify", "no_sanity", "pkipath", "tls_priority"}
 )
 
-func checkURI(u *url.URL) error {
+func checkURI(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" {
+		return errors.New("it is not a libvirt URI")
+	}
 	driver, transport, _ := strings.Cut(u.Scheme, "+")
 	switch {
+	case driver == "qemu" && (u.Path == "/session" || u.Path == "/embed"):
+		return errors.New("it has no networks and assigns no addresses; members of the group libvirt may use qemu:///system")
 	case !slices.Contains(drivers, driver):
 		return fmt.Errorf("the driver %s is not supported, only %s", driver, strings.Join(drivers, ", "))
 	case !slices.Contains(transports, transport):

@@ -1,3 +1,8 @@
+// Package provider is the interface to the programs that run machines, such as libvirt: it defines the desired state of one machine
+// ([Spec]), its observed state ([Actual]), and what observes and changes one hypervisor ([Provider]). The contract suite that all
+// providers pass is in the tests of the package libvirt (suite_test.go).
+//
+// Only objects that carry nixbench's mark with the cluster's id are changed or removed.
 package provider
 
 import (
