@@ -2,6 +2,7 @@ package machine
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/facts"
@@ -17,13 +18,7 @@ func Boots(hive *nixeval.Hive, n nixeval.Node) bool {
 }
 
 func Booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
-	var out []nixeval.Node
-	for _, n := range nodes {
-		if Boots(hive, n) {
-			out = append(out, n)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return !Boots(hive, n) })
 }
 
 func desiredMachines(hive *nixeval.Hive) []changes.Desired {
@@ -71,16 +66,11 @@ func fixedAddresses(hive *nixeval.Hive) map[netip.Addr]string {
 			out[a] = "the deployment.targetHost of node " + n.Name
 		}
 	}
-	if e := parseEndpointAddress(hive); e.IsValid() {
-		out[e] = "cluster.endpoint"
+	if c := hive.Cluster; c != nil && c.Endpoint != nil && c.Endpoint.Address != nil {
+		// facts.Make reports an invalid address.
+		if a, err := netip.ParseAddr(strings.TrimSpace(*c.Endpoint.Address)); err == nil {
+			out[a] = "cluster.endpoint"
+		}
 	}
 	return out
-}
-
-func parseEndpointAddress(hive *nixeval.Hive) netip.Addr {
-	if hive.Cluster == nil || hive.Cluster.Endpoint == nil || hive.Cluster.Endpoint.Address == nil {
-		return netip.Addr{}
-	}
-	a, _ := netip.ParseAddr(strings.TrimSpace(*hive.Cluster.Endpoint.Address)) // facts.Make reports an invalid address
-	return a
 }

@@ -25,9 +25,16 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provider
 	}
 	out := m.examineImages()
 	where := allHypervisors(m.Hive, recorded)
-	// examineHypervisor returns errors as findings.
+	// Errors are findings.
 	examined, _ := forHypervisors(where, "examine", func(name string) ([]provider.Finding, error) {
-		return m.examineHypervisor(ctx, name, where[name]), nil
+		wait := m.Send.Wait(event.Event{Phase: event.Check, Text: fmt.Sprintf("hypervisor %s: an answer from %s", name, where[name].URI)})
+		defer wait.End()
+		p, err := m.Open(ctx, name, where[name])
+		if err != nil {
+			return []provider.Finding{newErrorFinding("hypervisor", err)}, nil
+		}
+		defer func() { _ = p.Close() }()
+		return p.Examine(ctx), nil
 	})
 	for _, name := range slices.Sorted(maps.Keys(where)) {
 		for _, f := range examined[name] {
@@ -54,15 +61,4 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provider
 
 func newErrorFinding(what string, err error) provider.Finding {
 	return provider.Finding{What: what, State: provider.FindingError, Text: err.Error(), Fix: failure.Hint(err), Err: err}
-}
-
-func (m *Manager) examineHypervisor(ctx context.Context, name string, h provider.Hypervisor) []provider.Finding {
-	wait := m.Send.Wait(event.Event{Phase: event.Check, Text: fmt.Sprintf("hypervisor %s: an answer from %s", name, h.URI)})
-	defer wait.End()
-	p, err := m.Open(ctx, name, h)
-	if err != nil {
-		return []provider.Finding{newErrorFinding("hypervisor", err)}
-	}
-	defer hypervisors{name: p}.close()
-	return p.Examine(ctx)
 }

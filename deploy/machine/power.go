@@ -185,7 +185,7 @@ func (p *Power) startMachine(ctx context.Context, n nixeval.Node, isOff bool, ti
 	return nil
 }
 
-func (p *Power) powerOf(node string) (provider.Power, error) {
+func (p *Power) powerOf(node string) (provider.Provider, error) {
 	m, exists := p.machines[node]
 	if !exists || m.state == provider.Incomplete {
 		return nil, &provider.Error{Node: node, Op: "start", Err: errors.New("its machine does not exist"), Fix: "nixbench apply creates it"}

@@ -26,10 +26,16 @@ func (m *Task) discoverAddress(ctx context.Context, wasReady bool) error {
 	defer wait.End()
 	for {
 		all, err := m.host().Addresses(ctx, m.plan.Cluster, m.Change.Node)
-		if a := preferredAddress(all); a.IsValid() {
-			return m.recordAddress(a)
+		a := preferredAddress(all)
+		if a.IsValid() && a != recorded {
+			return m.Store.Update(func(s *state.State) error {
+				now := s.Machines[m.Change.Node]
+				now.Address = a
+				s.Machines[m.Change.Node] = now
+				return nil
+			})
 		}
-		if wasReady && recorded.IsValid() && ctx.Err() == nil {
+		if a.IsValid() || wasReady && recorded.IsValid() && ctx.Err() == nil {
 			return nil
 		}
 		if err != nil && ctx.Err() == nil {
@@ -58,15 +64,6 @@ func preferredAddress(all []netip.Addr) netip.Addr {
 		}
 	}
 	return best
-}
-
-func (m *Task) recordAddress(a netip.Addr) error {
-	now := m.Store.State().Machines[m.Change.Node]
-	if now.Address == a {
-		return nil
-	}
-	now.Address = a
-	return m.Store.Update(func(s *state.State) error { s.Machines[m.Change.Node] = now; return nil })
 }
 
 // waitForSystem waits until a machine accepts an SSH login with its pinned host key and its system has started. It

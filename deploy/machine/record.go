@@ -110,15 +110,10 @@ func (s *Starter) recordPlace(plan *OpenPlan, p changes.Place, m state.Machine) 
 // findStaleRecords returns the recorded nodes that the hive no longer contains and whose machines no longer exist. When
 // their records are removed, other machines may get the addresses of these nodes.
 func findStaleRecords(plan *OpenPlan, recorded *state.State) []string {
-	var out []string
-	for _, node := range nixeval.SortedNames(recorded.Machines) {
-		desired := slices.ContainsFunc(plan.Places, func(p changes.Place) bool { return p.Node == node })
-		present := slices.ContainsFunc(plan.Changes, func(c changes.Change) bool { return c.Node == node })
-		if !desired && !present {
-			out = append(out, node)
-		}
-	}
-	return out
+	return slices.DeleteFunc(nixeval.SortedNames(recorded.Machines), func(node string) bool {
+		return slices.ContainsFunc(plan.Places, func(p changes.Place) bool { return p.Node == node }) ||
+			slices.ContainsFunc(plan.Changes, func(c changes.Change) bool { return c.Node == node })
+	})
 }
 
 // nodeOf returns the node of the hive with this name, or a node with only this name if there is none.

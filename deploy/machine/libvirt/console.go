@@ -16,7 +16,7 @@ import (
 // consoleReadTime is how long ConsoleTail reads a container's console.
 const consoleReadTime = 300 * time.Millisecond
 
-// ConsoleTail implements [provider.Console]. For a virtual machine, it returns the end of the console log: virtlogd
+// ConsoleTail implements [provider.Provider]. For a virtual machine, it returns the end of the console log: virtlogd
 // writes this file in the pool from the first boot on. For a container, libvirt keeps no console log. The result is
 // then the first 4 KiB of output that nobody has read yet, and the output during the call.
 func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node string, max int) (string, error) {

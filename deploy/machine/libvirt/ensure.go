@@ -179,7 +179,7 @@ func (s *session) defineDomain(m machine) (*domain, error) {
 // which Linux limits to 64 bytes.
 const maxContainerName = 64
 
-// Check implements [provider.Checker]. Errors in the XML that only libvirt detects are reported later, when the machine is defined.
+// Check implements [provider.Provider]. Errors in the XML that only libvirt detects are reported later, when the machine is defined.
 func (h *Hypervisor) Check(ctx context.Context, c provider.Cluster, net provider.Network, spec provider.Spec) error {
 	return h.runOperation(ctx, func(s *session) error {
 		if spec.Image.Disk == "" && spec.Image.Hash == "" {

@@ -8,7 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// States implements [provider.Power]. It makes two calls of libvirt for each node, and reads no XML.
+// States implements [provider.Provider]. It makes two calls of libvirt for each node, and reads no XML.
 func (h *Hypervisor) States(ctx context.Context, c provider.Cluster, nodes []string) (map[string]provider.State, error) {
 	return query(ctx, h, "", "observe the machines", "", func(s *session) (map[string]provider.State, error) {
 		states := map[string]provider.State{}
@@ -28,7 +28,7 @@ func (h *Hypervisor) States(ctx context.Context, c provider.Cluster, nodes []str
 	})
 }
 
-// ShutDown implements [provider.Power]. A crashed machine cannot shut down, so ShutDown stops it at once.
+// ShutDown implements [provider.Provider]. A crashed machine cannot shut down, so ShutDown stops it at once.
 func (h *Hypervisor) ShutDown(ctx context.Context, c provider.Cluster, node string, force bool) error {
 	const op = "shut down"
 	return h.execute(ctx, node, op, "", func(s *session) error {

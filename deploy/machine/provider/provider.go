@@ -19,9 +19,6 @@ import (
 // interrupted may be called again, and completes the operation. Methods return with an error
 // when their context ends. They may be called concurrently for different nodes.
 type Provider interface {
-	Console
-	Power
-	Checker
 	io.Closer // closes the connection to the hypervisor
 	// Survey returns the observed state of the hypervisor. It changes nothing.
 	Survey(ctx context.Context, c Cluster, net Network) (Inventory, error)
@@ -41,19 +38,12 @@ type Provider interface {
 	// Clean removes the unused images of this cluster. If last is set, because no machine of the cluster is left on any hypervisor, it also
 	// removes the networks, and a network or an image that is in use is an error, ErrInUse.
 	Clean(ctx context.Context, c Cluster, last bool) error
-}
-
-type Console interface {
 	// ConsoleTail returns the end of the console log, at most about max bytes.
 	ConsoleTail(ctx context.Context, c Cluster, node string, max int) (string, error)
 	// AttachConsole connects to the console of a running machine: it copies the output of the console to out, and the
 	// data from the channel in to the console. It returns nil when the machine has closed its console, or when in is
 	// closed. It returns an error when the context ends.
 	AttachConsole(ctx context.Context, c Cluster, node string, in <-chan []byte, out io.Writer) error
-}
-
-// Power is the part of a provider that observes, shuts down and starts existing machines without changing them otherwise.
-type Power interface {
 	// States returns the states of the machines of nodes. Machines that do not exist are left out. A call is so cheap that it can be
 	// repeated each second, also during a measurement.
 	States(ctx context.Context, c Cluster, nodes []string) (map[string]State, error)
@@ -64,9 +54,6 @@ type Power interface {
 	// Start starts a machine that is off or crashed, and resumes one that is paused. It does not wait until the system of
 	// the machine has booted. A missing machine is an error.
 	Start(ctx context.Context, c Cluster, node string) error
-}
-
-type Checker interface {
 	// Check validates the spec of a machine. The image in the spec needs no hash. If the image has no file, Check does
 	// not check the image.
 	Check(ctx context.Context, c Cluster, net Network, s Spec) error

@@ -2,10 +2,12 @@ package provider
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -108,15 +110,11 @@ type Network struct {
 
 // String formats the network: `net (nat, 10.0.0.0/24, internal)`.
 func (n Network) String() string {
-	about := []string{string(n.Mode)}
+	about := []string{string(n.Mode), "", n.Bridge, n.Domain}
 	if n.CIDR.IsValid() {
-		about = append(about, n.CIDR.String())
+		about[1] = n.CIDR.String()
 	}
-	for _, text := range []string{n.Bridge, n.Domain} {
-		if text != "" {
-			about = append(about, text)
-		}
-	}
+	about = slices.DeleteFunc(about, func(text string) bool { return text == "" })
 	return fmt.Sprintf("%s (%s)", n.Name, strings.Join(about, ", "))
 }
 
@@ -150,14 +148,11 @@ type HostSetup struct {
 // network address.
 func (n Network) Gateway() netip.Addr { return n.CIDR.Masked().Addr().Next() }
 
-// Broadcast returns the last address of a network's range.
+// Broadcast returns the last address of an IPv4 network's range.
 func (n Network) Broadcast() netip.Addr {
-	bytes := n.CIDR.Masked().Addr().AsSlice()
-	for bit := n.CIDR.Bits(); bit < len(bytes)*8; bit++ {
-		bytes[bit/8] |= 1 << (7 - bit%8)
-	}
-	a, _ := netip.AddrFromSlice(bytes)
-	return a
+	a := n.CIDR.Masked().Addr().As4()
+	binary.BigEndian.PutUint32(a[:], binary.BigEndian.Uint32(a[:])|math.MaxUint32>>n.CIDR.Bits())
+	return netip.AddrFrom4(a)
 }
 
 // MAC returns a node's hardware address. It is derived from the names of cluster and node, so it is the same in every run. If two of a
