@@ -52,7 +52,6 @@ func (m *Manager) EncodeFacts(recorded *state.State) ([]byte, error) {
 	return r.Encode()
 }
 
-// WriteFacts writes the facts about the recorded machines to the facts file, unless EncodeFacts returns nil.
 func (m *Manager) WriteFacts(recorded *state.State) error {
 	data, err := m.EncodeFacts(recorded)
 	if err != nil || data == nil {

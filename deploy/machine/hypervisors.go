@@ -17,10 +17,8 @@ import (
 
 type Opener func(ctx context.Context, name string, h provider.Hypervisor) (provider.Provider, error)
 
-// hypervisors contains the connections to the hypervisors of a cluster, by the hypervisor's name.
 type hypervisors map[string]provider.Provider
 
-// observed contains what the hypervisors of a cluster report, and the connections to these hypervisors.
 type observed struct {
 	cluster     provider.Cluster
 	network     provider.Network

@@ -53,7 +53,6 @@ type Starter struct {
 	Deferred    func(changes.Change) bool // whether a change is executed later, when the deployment of its node begins; nil: no change is
 }
 
-// MakeHostKeys returns the public host keys of the machines of roles, by node. It generates missing keys.
 func (m *Manager) MakeHostKeys(recorded *state.State) (map[string]string, error) {
 	out := map[string]string{}
 	for _, n := range m.Hive.Nodes {

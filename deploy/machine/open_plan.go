@@ -42,7 +42,6 @@ func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected 
 	return plan, nil
 }
 
-// decideChanges adds the changes to a plan that contains the observation, and checks that they can be executed.
 func (m *Manager) decideChanges(ctx context.Context, plan *OpenPlan, all []changes.Desired, recorded *state.State, selected []nixeval.Node, recreate bool) error {
 	if err := validateUnchanged(plan, recorded); err != nil {
 		return err

@@ -40,7 +40,10 @@ func (m *Manager) Destroy(ctx context.Context, plan *DestroyPlan, store *state.S
 	switch {
 	case err != nil:
 	case plan.abandoned != "":
-		err = w.abandonHypervisor(plan.abandoned)
+		err = w.Store.Update(func(s *state.State) error { delete(s.Cluster.Hypervisors, plan.abandoned); return nil })
+		if err == nil { // without the abandoned machines
+			err = w.WriteFacts(w.Store.State())
+		}
 	default:
 		err = w.removeUnused(ctx)
 	}
@@ -139,13 +142,4 @@ func (w *destroyer) removeLocalFiles(recorded *state.State) error {
 // deployed nodes in the state. Such nodes may be members of the cluster and need its secrets.
 func (w *destroyer) hasUnmanagedNodes(recorded *state.State) bool {
 	return len(recorded.Nodes) > 0 || slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return !Boots(w.Hive, n) })
-}
-
-// abandonHypervisor removes a hypervisor from the state. It then writes the facts file again, so that this file
-// contains only the machines that are still recorded.
-func (w *destroyer) abandonHypervisor(hypervisor string) error {
-	if err := w.Store.Update(func(s *state.State) error { delete(s.Cluster.Hypervisors, hypervisor); return nil }); err != nil {
-		return err
-	}
-	return w.WriteFacts(w.Store.State())
 }

@@ -26,7 +26,6 @@ type Set struct {
 	stopWaiting    context.CancelFunc // ends the waiting for machines that were started and are not ready yet
 }
 
-// Start starts a task for every machine of the plan, and does not wait for the tasks.
 func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
 	b := &Set{Starter: s, plan: plan, prerequisites: s.newPrerequisites(ctx, plan), tasks: map[string]*Task{}}
 	var waitCtx context.Context
@@ -84,7 +83,6 @@ func (b *Set) sendPhaseEnd(counts map[changes.Action]int) {
 	b.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Total: len(b.tasks), Failed: failed > 0, Text: text})
 }
 
-// countActions formats the number of machines per action: `2 created, 1 kept`.
 func countActions(counts map[changes.Action]int) string {
 	var parts []string
 	for _, a := range []struct {
@@ -134,7 +132,6 @@ func (b *Set) WaitReady(ctx context.Context, node string) error {
 	}
 }
 
-// DeferredAction returns the action of a task that was deferred until the deployment of the node begins; empty if there is none.
 func (b *Set) DeferredAction(node string) changes.Action {
 	if t := b.taskOf(node); t != nil && t.deferred != nil {
 		return t.deferred.Change.Action
@@ -150,7 +147,6 @@ func (b *Set) ExecuteDeferred(ctx context.Context, node string) error {
 	return later.Execute(ctx, ctx)
 }
 
-// AnyMachineDeferred reports whether a machine has a deferred task, which is executed when the deployment of its node begins.
 func (b *Set) AnyMachineDeferred() bool {
 	return slices.ContainsFunc(b.changes(), func(c changes.Change) bool { return b.DeferredAction(c.Node) != "" })
 }

@@ -96,7 +96,6 @@ func (m *planner) makeCreation(w Desired, place Place, hypervisor string) (Chang
 	return c, nil
 }
 
-// decideChange returns the change that brings an existing machine to its desired state.
 func (m *planner) decideChange(w Desired, place Place, f locatedMachine) Change {
 	known := m.recorded[w.Node]
 	old := *known.Image

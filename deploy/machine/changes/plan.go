@@ -48,7 +48,6 @@ type Options struct {
 // PlanError says why no plan can be made (Text), and how the user can change that (Fix).
 type PlanError struct{ Text, Fix string }
 
-// NewPlanError returns a PlanError. The format of its text is that of [fmt.Errorf].
 func NewPlanError(fix, format string, args ...any) error {
 	return &PlanError{fmt.Sprintf(format, args...), fix}
 }
@@ -138,7 +137,6 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 	return p, nil
 }
 
-// AssignsAddresses reports whether nixbench assigns the addresses of all machines, so that they are known before the machines start.
 func (p Plan) AssignsAddresses() bool {
 	return !slices.ContainsFunc(p.Places, func(place Place) bool { return !place.Address.IsValid() })
 }

@@ -131,7 +131,6 @@ func (w *World) CopyMachine(name, as string) {
 	w.withDomain(name, func(d *domain) { w.domains[as] = &domain{spec: d.spec, network: d.network} })
 }
 
-// RemoveDomain removes a domain of any owner. It does not remove the domain's disk and seed.
 func (w *World) RemoveDomain(name string) { w.do(func() { delete(w.domains, name) }) }
 
 func (w *World) RemoveDisk(c provider.Cluster, node string) {
@@ -153,10 +152,8 @@ func (w *World) AddLease(name string, l provider.Lease) {
 	w.do(func() { w.networks[name].Leases = append(w.networks[name].Leases, l) })
 }
 
-// PowerOff stops the machine with this name at once, as a power failure does.
 func (w *World) PowerOff(name string) { w.withDomain(name, (*domain).stop) }
 
-// Pause pauses the machine with this name, and Crash makes it crash.
 func (w *World) Pause(name string) {
 	w.withDomain(name, func(d *domain) { d.heldState = provider.Paused })
 }

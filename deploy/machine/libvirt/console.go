@@ -13,7 +13,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// consoleReadTime is how long ConsoleTail reads a container's console.
 const consoleReadTime = 300 * time.Millisecond
 
 // ConsoleTail implements [provider.Provider]. For a virtual machine, it returns the end of the console log: virtlogd
@@ -111,7 +110,6 @@ func (h *Hypervisor) withConsole(domain string, use func(consoleStream) error) e
 }
 
 const (
-	// pollTime is how long copyConsole pauses when the console has neither output nor input.
 	pollTime = 10 * time.Millisecond
 	// maxInput is the maximum number of input bytes that are kept while the console accepts no input.
 	maxInput = 64 << 10

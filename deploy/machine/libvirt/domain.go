@@ -56,7 +56,6 @@ func (s *session) findOwnMachine(c provider.Cluster, node, op string) (*domain, 
 		fmt.Sprintf("choose another cluster.name, or remove that machine: virsh -c %s undefine %s", s.h.o.URI, d.Name))
 }
 
-// listDomains returns all domains, except domains that are removed during the call.
 func (s *session) listDomains() ([]*domain, error) {
 	all, err := s.conn.ListAllDomains(0)
 	if err != nil {
@@ -88,7 +87,6 @@ func (d *domain) process() string {
 	return strconv.FormatUint(uint64(id), 10)
 }
 
-// isMachineOfNode reports whether nixbench created the domain as the machine of this node of the cluster.
 func (d *domain) isMachineOfNode(c provider.Cluster, node string) bool {
 	return d.IsMachineOf(c) && d.Mark.Node == node
 }

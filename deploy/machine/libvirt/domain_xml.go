@@ -32,7 +32,6 @@ type files struct {
 	Hostname   string // a container's systemd credential system.hostname
 }
 
-// domainXML returns the XML of a machine's domain: the template for machines of its kind, into which the XML of the role is merged.
 func domainXML(m machine) (string, error) {
 	s := m.Spec
 	name := "vm.xml"

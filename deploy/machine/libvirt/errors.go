@@ -13,7 +13,7 @@ import (
 
 // wrapError wraps an error into a [provider.Error]. If err already contains a [provider.Error], it only sets the node
 // in that error if the node is missing. It returns nil for nil.
-func (c *connection) wrapError(node, op string, err error, fix string) error {
+func (h *Hypervisor) wrapError(node, op string, err error, fix string) error {
 	if err == nil {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (c *connection) wrapError(node, op string, err error, fix string) error {
 	if fix == "" {
 		fix = more
 	}
-	return &provider.Error{Hypervisor: c.name, Node: node, Op: op, Err: err, Fix: fix}
+	return &provider.Error{Hypervisor: h.name, Node: node, Op: op, Err: err, Fix: fix}
 }
 
 func hasCode(err error, codes ...libvirt.ErrorNumber) bool {
@@ -78,12 +78,12 @@ func explainError(err error) (fix string, inner error) {
 	return "", inner
 }
 
-func (c *connection) newUnreachableError(err error) error {
+func (h *Hypervisor) newUnreachableError(err error) error {
 	_, inner := explainError(err)
-	fix := "check that this works: virsh -c " + c.o.URI + " version; libvirtd must run there (systemctl start libvirtd.socket). To install it: on Debian apt install " +
+	fix := "check that this works: virsh -c " + h.o.URI + " version; libvirtd must run there (systemctl start libvirtd.socket). To install it: on Debian apt install " +
 		"libvirt-daemon-system dnsmasq-base, and qemu-system-x86 qemu-utils or libvirt-daemon-driver-lxc; on NixOS virtualisation.libvirtd.enable = true"
 	if text := inner.Error(); strings.Contains(text, "Permission denied") || strings.Contains(text, "authentication") || strings.Contains(text, "polkit") {
 		fix = "join the group libvirt, or run as root"
 	}
-	return c.wrapError("", "connect to "+c.o.URI, fmt.Errorf("%w: %w", provider.ErrUnreachable, inner), fix)
+	return h.wrapError("", "connect to "+h.o.URI, fmt.Errorf("%w: %w", provider.ErrUnreachable, inner), fix)
 }

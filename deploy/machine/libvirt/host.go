@@ -20,7 +20,7 @@ type host struct {
 	test bool   // whether the driver is libvirt's test driver; volumes of the test driver have no content
 }
 
-func (c *connection) examineHost(conn *libvirt.Connect) (host, error) {
+func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
 	driver, err := conn.GetType()
 	if err != nil {
 		return host{}, err
@@ -42,8 +42,8 @@ func (c *connection) examineHost(conn *libvirt.Connect) (host, error) {
 		if _, err := conn.GetDomainCapabilities("", node.Model, "", "kvm", 0); err == nil {
 			about.Type = "kvm"
 		} else {
-			c.send.Send(event.Event{Kind: event.Message, Level: "warning",
-				Text: fmt.Sprintf("hypervisor %s has no KVM: its machines are emulated, which is many times slower", c.name)})
+			h.send.Send(event.Event{Kind: event.Message, Level: "warning",
+				Text: fmt.Sprintf("hypervisor %s has no KVM: its machines are emulated, which is many times slower", h.name)})
 		}
 	case "test":
 		about.test, about.Type, about.Arch = true, "test", ""

@@ -19,13 +19,29 @@ import (
 	"sync"
 	"time"
 
+	"libvirt.org/go/libvirt"
+
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
 type Hypervisor struct {
-	connection
+	name string
+	o    provider.Hypervisor
+	send event.Sink
+
+	// connectTimeout is how long connecting may take. libvirt itself has no limit.
+	connectTimeout time.Duration
+	// callTimeout is how long a single call may take. In rare cases libvirt never answers a call.
+	callTimeout time.Duration
+
+	dialing sync.Mutex // held while a connection is opened; connecting may never end
+
+	mu     sync.Mutex // guards the fields below; never held during a call to libvirt
+	conn   *libvirt.Connect
+	host   host
+	closed bool
 
 	// shutdownTimeout is how long a guest may take to shut down.
 	shutdownTimeout time.Duration
@@ -39,11 +55,10 @@ type Hypervisor struct {
 
 var _ provider.Provider = (*Hypervisor)(nil)
 
-// Open validates the options and returns the hypervisor. The first operation opens the connection.
 func Open(name string, o provider.Hypervisor, send event.Sink) (*Hypervisor, error) {
 	h := &Hypervisor{
-		connection:      connection{name: name, o: o, send: send, connectTimeout: time.Minute, callTimeout: 2 * time.Minute},
-		shutdownTimeout: time.Minute, volumeTimeout: 2 * time.Minute,
+		name: name, o: o, send: send,
+		connectTimeout: time.Minute, callTimeout: 2 * time.Minute, shutdownTimeout: time.Minute, volumeTimeout: 2 * time.Minute,
 	}
 	if err := checkURI(o.URI); err != nil {
 		err = h.wrapError("", "connect", fmt.Errorf("cluster.hypervisors.%s.uri = %q: %w", name, o.URI, err), "use one such as qemu:///system or qemu+ssh://root@host/system")

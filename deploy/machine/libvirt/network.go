@@ -43,7 +43,6 @@ func (s *session) findNetwork(name string) (*network, error) {
 	return s.describeNetwork(n)
 }
 
-// listNetworks returns all networks, except networks that are removed during the call.
 func (s *session) listNetworks() ([]*network, error) {
 	all, err := s.conn.ListAllNetworks(0)
 	if err != nil {

@@ -146,7 +146,6 @@ func (p *pool) findVolume(name string) (*libvirt.StorageVol, error) {
 
 func (p *pool) pathOf(name string) string { return path.Join(p.path, name) }
 
-// createVolume creates a volume. An existing volume with the same name is removed first.
 func (p *pool) createVolume(v volume) (*libvirt.StorageVol, error) {
 	if err := p.removeVolume(v.Name); err != nil {
 		return nil, err
@@ -166,7 +165,6 @@ func (p *pool) createVolume(v volume) (*libvirt.StorageVol, error) {
 	return created, nil
 }
 
-// removeVolume removes a volume. A missing volume is no error.
 func (p *pool) removeVolume(name string) error {
 	v, err := p.findVolume(name)
 	if err != nil || v == nil {

@@ -71,7 +71,6 @@ func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, last bool) e
 	})
 }
 
-// cleanNetworks removes the networks of the cluster. inUse joins an error for each network that a machine uses.
 func (s *session) cleanNetworks(c provider.Cluster) (inUse, err error) {
 	s.h.storage.Lock()
 	defer s.h.storage.Unlock()

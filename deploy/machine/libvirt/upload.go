@@ -107,7 +107,6 @@ func findNextData(f *os.File, at, size int64) (start, end int64, err error) {
 	return start, min(end, size), err
 }
 
-// downloadEnd returns the last max bytes of a volume, and the bytes that are appended to the volume during the call.
 func (p *pool) downloadEnd(name string, max int) ([]byte, error) {
 	vol, err := p.findVolume(name)
 	if err != nil || vol == nil {

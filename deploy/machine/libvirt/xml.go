@@ -34,7 +34,6 @@ type volume struct {
 	Mode          string
 }
 
-// deriveUUID returns a UUID computed from the words: the same words give the same UUID.
 func deriveUUID(words ...string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", words))
 	sum[6] = sum[6]&0x0f | 0x80 // version 8: defined by the application
