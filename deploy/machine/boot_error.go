@@ -9,8 +9,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// newNotReadyError returns the error for a machine that was started and did not become ready. It adds
-// the end of the machine's console log.
+// newNotReadyError returns the error for a machine that was started and did not become ready. It adds the end of the machine's console log.
 func (m *Task) newNotReadyError(ctx context.Context, waited time.Duration, err error) error {
 	waited = min(waited.Round(time.Second), m.bootTimeLimit())
 	e := &BootError{Node: m.Change.Node, Started: true, Within: waited, Err: err}

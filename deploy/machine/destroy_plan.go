@@ -21,8 +21,7 @@ type Removal struct {
 	Hypervisor   string         `json:"hypervisor"`
 	State        provider.State `json:"state,omitempty"` // state of the machine; empty if no hypervisor has a domain or volume of the machine
 	neverCreated bool           // whether the machine is only recorded: its creation did not begin
-	unrecorded   bool           // whether the state has no record of the machine
-	note         string         // message for the user: what is removed from the machine's record; empty unless the hypervisor is lost
+	about        string         // message for the user: what is removed, if it is not only a machine in this state
 }
 
 type DestroyPlan struct {
@@ -40,10 +39,8 @@ func (d Removal) String() string {
 		text += " on " + d.Hypervisor
 	}
 	switch {
-	case d.note != "":
-		text += ": " + d.note
-	case d.unrecorded:
-		text += ": left by an interrupted run"
+	case d.about != "":
+		text += ": " + d.about
 	case d.State == "":
 		text += ": it no longer exists"
 	case d.State != provider.Running:
@@ -80,8 +77,11 @@ func (m *Manager) PlanDestroy(ctx context.Context, recorded *state.State, select
 	var all []Removal
 	for _, name := range slices.Sorted(maps.Keys(o.inventories)) {
 		for _, f := range o.inventories[name].Machines {
-			_, remembered := recorded.Machines[f.Node]
-			all = append(all, Removal{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, unrecorded: !remembered})
+			r := Removal{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State}
+			if _, isRecorded := recorded.Machines[f.Node]; !isRecorded {
+				r.about = "left by an interrupted run"
+			}
+			all = append(all, r)
 			seen[f.Node] = true
 		}
 	}
@@ -151,7 +151,7 @@ func (m *Manager) PlanAbandon(recorded *state.State, hypervisor string) *Destroy
 			d.WholeCluster = false
 			continue
 		}
-		d.Removals = append(d.Removals, Removal{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its address and its host key are removed from the record"})
+		d.Removals = append(d.Removals, Removal{Node: node, Role: s.Role, Hypervisor: hypervisor, about: "its address and its host key are removed from the record"})
 	}
 	sortByNode(d.Removals)
 	if len(d.Removals) > 0 {

@@ -67,8 +67,7 @@ func (m *Manager) FactsFile() string {
 	return m.Dir.Facts()
 }
 
-// clusterCA is the name of the secret with the cluster's CA. The modules of every engine read the hash of its public
-// key as runtime.caHash.
+// clusterCA is the name of the secret with the cluster's CA. The modules of every engine read the hash of its public key as runtime.caHash.
 const clusterCA = "cluster-ca"
 
 // GeneratedFacts returns the facts about the generated secrets of the hive, by the name of the key in deployment.keys.

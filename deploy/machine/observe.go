@@ -146,8 +146,7 @@ type Console struct {
 	cluster provider.Cluster
 }
 
-// OpenConsole connects to the hypervisor that has the node's machine, according to the state. The caller must close the
-// returned Console.
+// OpenConsole connects to the hypervisor that has the node's machine, according to the state. The caller must close the returned Console.
 func (m *Manager) OpenConsole(ctx context.Context, recorded *state.State, node string) (*Console, error) {
 	machine, exists := recorded.Machines[node]
 	if !exists || recorded.Cluster == nil {

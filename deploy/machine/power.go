@@ -66,8 +66,6 @@ func (m *Manager) OpenPower(ctx context.Context, f *fleet.Fleet, recorded *state
 
 func (p *Power) Close() { p.hosts.close() }
 
-func (p *Power) IsRunning(node string) bool { return p.machines[node].state == provider.Running }
-
 func (p *Power) IsOff(node string) bool {
 	state := p.machines[node].state
 	return state == "" || state == provider.Off || state == provider.Incomplete
@@ -145,7 +143,7 @@ func (p *Power) stopMachine(ctx context.Context, node string, o PowerOptions) er
 func (p *Power) Start(ctx context.Context, nodes []nixeval.Node, record *runs.Recorder, o PowerOptions) ([]state.NodeResult, error) {
 	return steps{p.Send, record, event.Provision, event.Boot, o.Parallel}.run(ctx, powerGroups(p.Hive, nodes), func(ctx context.Context, n nixeval.Node) (state.Outcome, error) {
 		outcome := Started
-		if p.IsRunning(n.Name) {
+		if p.machines[n.Name].state == provider.Running {
 			outcome = state.Unchanged
 		}
 		err := p.startMachine(ctx, n, outcome == Started, o.Timeout)

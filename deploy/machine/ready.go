@@ -118,8 +118,7 @@ func (m *Task) cancelIfOff(ctx context.Context) (watched context.Context, endWat
 	}
 }
 
-// preferLastError returns last, the last observed error, if the context has ended; otherwise, or if last is nil, it
-// returns err.
+// preferLastError returns last, the last observed error, if the context has ended; otherwise, or if last is nil, it returns err.
 func preferLastError(ctx context.Context, err, last error) error {
 	if ctx.Err() != nil && last != nil {
 		return last

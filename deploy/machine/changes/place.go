@@ -14,12 +14,10 @@ type capacity struct {
 	roles  map[string]int // number of machines by role
 }
 
-// placeMachines chooses a hypervisor for each new machine: among the hypervisors with enough memory, the
-// one with the fewest machines of the role; among several of these, the one with the most free memory. It does not
-// move existing machines. Desired.On restricts the choice.
+// placeMachines chooses a hypervisor for each new machine: among the hypervisors with enough memory, the one with the fewest machines of
+// the role; among several of these, the one with the most free memory. It does not move existing machines. Desired.On restricts the choice.
 //
-// Disk space is not considered: disks grow while they are written, so nixbench detects a full pool only when
-// a write fails.
+// Disk space is not considered: disks grow while they are written, so nixbench detects a full pool only when a write fails.
 func (m *planner) placeMachines(created []Desired, kept map[string]Change) (map[string]string, error) {
 	capacities := map[string]*capacity{}
 	hosts := map[string]*uint64{}

@@ -73,8 +73,7 @@ type locatedMachine struct {
 	hypervisor string
 }
 
-// Make compares the desired machines with the inventories of all hypervisors and returns the plan. It does
-// no I/O.
+// Make compares the desired machines with the inventories of all hypervisors and returns the plan. It does no I/O.
 func Make(desired []Desired, inventories map[string]provider.Inventory, o Options) (Plan, error) {
 	p := Plan{Cluster: o.Cluster, Network: o.Network, Changes: []Change{}, Places: []Place{}}
 	m := &planner{

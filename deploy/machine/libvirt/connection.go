@@ -7,8 +7,7 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// Close closes the connection. Running operations have references to the connection, so it stays open until they
-// have ended.
+// Close closes the connection. Running operations have references to the connection, so it stays open until they have ended.
 func (h *Hypervisor) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -31,34 +31,30 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provider.Cluster, node str
 
 func (d *domain) findAddresses() []netip.Addr {
 	var found []netip.Addr
+	add := func(mac, address string) {
+		ip, err := netip.ParseAddr(address)
+		if err == nil && strings.EqualFold(mac, d.MAC) && !ip.IsLinkLocalUnicast() && !slices.Contains(found, ip) {
+			found = append(found, ip)
+		}
+	}
 	if len(d.Networks) > 0 && d.Networks[0] != "" {
 		if n, err := d.conn.LookupNetworkByName(d.Networks[0]); err == nil {
-			for _, l := range listLeases(n) {
-				if strings.EqualFold(l.MAC, d.MAC) {
-					found = append(found, l.Address)
-				}
-			}
 			d.freeAtEnd(n)
+			for _, l := range listLeases(n) {
+				add(l.MAC, l.Address.String())
+			}
 		}
 	}
 	for _, source := range []libvirt.DomainInterfaceAddressesSource{
 		libvirt.DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT, libvirt.DOMAIN_INTERFACE_ADDRESSES_SRC_ARP,
 	} {
 		if len(found) > 0 {
-			break
+			return found
 		}
-		links, err := d.d.ListAllInterfaceAddresses(source)
-		if err != nil {
-			continue // the guest runs no agent, or the driver does not support this source of addresses
-		}
+		links, _ := d.d.ListAllInterfaceAddresses(source) // an error: the guest runs no agent, or the driver does not support this source
 		for _, l := range links {
-			if !strings.EqualFold(l.Hwaddr, d.MAC) {
-				continue
-			}
 			for _, a := range l.Addrs {
-				if ip, err := netip.ParseAddr(a.Addr); err == nil && !ip.IsLinkLocalUnicast() && !slices.Contains(found, ip) {
-					found = append(found, ip)
-				}
+				add(l.Hwaddr, a.Addr)
 			}
 		}
 	}

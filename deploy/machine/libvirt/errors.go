@@ -46,8 +46,7 @@ func isUnsupported(err error) bool {
 	return hasCode(err, libvirt.ERR_NO_SUPPORT, libvirt.ERR_ARGUMENT_UNSUPPORTED)
 }
 
-// explainError returns libvirt's message without its error numbers, and a fix if explainError has one for
-// the message.
+// explainError returns libvirt's message without its error numbers, and a fix if explainError has one for the message.
 func explainError(err error) (fix string, inner error) {
 	var e libvirt.Error
 	if !errors.As(err, &e) {

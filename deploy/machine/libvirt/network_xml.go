@@ -24,8 +24,7 @@ func networkXML(c provider.Cluster, n provider.Network, reservations []provider.
 	}{n, c, networkUUID(c, n.Name), bridgeName(n.Name), reservations})
 }
 
-// bridgeName returns the name of a network's bridge. The name has 13 bytes; Linux allows 15 bytes for an
-// interface.
+// bridgeName returns the name of a network's bridge. The name has 13 bytes; Linux allows 15 bytes for an interface.
 func bridgeName(network string) string {
 	return fmt.Sprintf("virnb%x", sha256.Sum256([]byte(network)))[:13]
 }

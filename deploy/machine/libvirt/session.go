@@ -11,8 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-// session is one operation on one connection. It contains the context of the operation, because a session exists only
-// during its operation.
+// session is one operation on one connection. It contains the context of the operation, because a session exists only during its operation.
 type session struct {
 	ctx   context.Context
 	h     *Hypervisor
@@ -113,13 +112,13 @@ func (s *session) run(op func(*session) error) (err error) {
 		return err
 	}
 	s.h.dropConnection(s.conn)
-	broken := &provider.Error{Hypervisor: s.h.name, Op: "talk to libvirt", Fix: "libvirtd was probably restarted: run the command again, which completes what was interrupted"}
-	var inner *provider.Error
-	if errors.As(err, &inner) {
-		broken.Node, broken.Op, err = inner.Node, inner.Op, inner.Err
+	broken := provider.Error{Hypervisor: s.h.name, Op: "talk to libvirt", Err: err}
+	if inner := (*provider.Error)(nil); errors.As(err, &inner) {
+		broken = *inner
 	}
-	broken.Err = fmt.Errorf("the connection to %s broke: %w", s.h.o.URI, err)
-	return broken
+	broken.Err = fmt.Errorf("the connection to %s broke: %w", s.h.o.URI, broken.Err)
+	broken.Fix = "libvirtd was probably restarted: run the command again, which completes what was interrupted"
+	return &broken
 }
 
 // reportProgress restarts the callTimeout of runOperation.

@@ -15,9 +15,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Provider manages the machines of one hypervisor. All methods are idempotent: a method that failed or was
-// interrupted may be called again, and completes the operation. Methods return with an error
-// when their context ends. They may be called concurrently for different nodes.
+// Provider manages the machines of one hypervisor. All methods are idempotent: a method that failed or was interrupted may be called again,
+// and completes the operation. Methods return with an error when their context ends. They may be called concurrently for different nodes.
 type Provider interface {
 	io.Closer // closes the connection to the hypervisor
 	// Survey returns the observed state of the hypervisor. It changes nothing.
@@ -54,8 +53,7 @@ type Provider interface {
 	// Start starts a machine that is off or crashed, and resumes one that is paused. It does not wait until the system of
 	// the machine has booted. A missing machine is an error.
 	Start(ctx context.Context, c Cluster, node string) error
-	// Check validates the spec of a machine. The image in the spec needs no hash. If the image has no file, Check does
-	// not check the image.
+	// Check validates the spec of a machine. The image in the spec needs no hash. If the image has no file, Check does not check the image.
 	Check(ctx context.Context, c Cluster, net Network, s Spec) error
 	Examine(ctx context.Context) []Finding
 }

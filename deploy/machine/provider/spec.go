@@ -144,8 +144,7 @@ type HostSetup struct {
 	Images       []Image
 }
 
-// Gateway returns the hypervisor's address on a managed network: the first address of the range after the
-// network address.
+// Gateway returns the hypervisor's address on a managed network: the first address of the range after the network address.
 func (n Network) Gateway() netip.Addr { return n.CIDR.Masked().Addr().Next() }
 
 // Broadcast returns the last address of an IPv4 network's range.
