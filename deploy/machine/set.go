@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,11 +31,7 @@ func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
 	b := &Set{Starter: s, plan: plan, prerequisites: s.newPrerequisites(ctx, plan), tasks: map[string]*Task{}}
 	var waitCtx context.Context
 	waitCtx, b.stopWaiting = context.WithCancel(ctx)
-	workers := s.Parallel
-	if workers <= 0 {
-		workers = len(plan.Changes) + 1
-	}
-	b.slots = make(chan struct{}, workers)
+	b.slots = make(chan struct{}, cmp.Or(max(s.Parallel, 0), len(plan.Changes)+1))
 	counts := map[changes.Action]int{}
 	for _, c := range plan.Changes {
 		if c.Action == changes.Remove {

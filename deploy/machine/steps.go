@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -26,10 +27,7 @@ type steps struct {
 // run calls change for the nodes of the first group, several at once, then for the nodes of the second group, and so on. change returns
 // what it has done. If it fails for a node, the later groups are skipped. The error joins the errors of the nodes.
 func (s steps) run(ctx context.Context, groups [][]nixeval.Node, change func(context.Context, nixeval.Node) (state.Outcome, error)) ([]state.NodeResult, error) {
-	total := 0
-	for _, group := range groups {
-		total += len(group)
-	}
+	total := len(slices.Concat(groups...))
 	s.send.Send(event.Event{Kind: event.PhaseStart, Phase: s.phase, Total: total})
 	results := []state.NodeResult{}
 	var errs []error

@@ -80,7 +80,7 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 		Options: o, desired: desired, inventories: inventories, names: slices.Sorted(maps.Keys(inventories)),
 		existing: map[string]locatedMachine{}, recorded: map[string]state.Machine{}, macs: map[string]string{},
 	}
-	if err := m.validate(); err != nil {
+	if err := cmp.Or(m.validateDistinctHosts(), m.validateAllowedHypervisors(), m.validateNetworkOwner()); err != nil {
 		return p, err
 	}
 	if err := m.indexMachines(); err != nil {

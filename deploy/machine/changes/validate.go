@@ -7,21 +7,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-func (m *planner) validate() error {
-	if err := m.validateDistinctHosts(); err != nil {
-		return err
-	}
-	if err := m.validateAllowedHypervisors(); err != nil {
-		return err
-	}
-	for _, name := range m.names {
-		if err := m.validateNetworkOwner(name, m.inventories[name].Network); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // validateDistinctHosts returns an error if two names in the hive refer to the same hypervisor. Without this error, nixbench would
 // observe each machine on that hypervisor twice.
 func (m *planner) validateDistinctHosts() error {
@@ -42,22 +27,26 @@ func (m *planner) validateDistinctHosts() error {
 // validateNetworkOwner returns an error if an existing network that the hive names is missing or not active, or if the hypervisor has a
 // network with our network's name that this cluster does not own. The latter also occurs if the state folder was lost: the cluster then
 // has a new id, and the network has the old id.
-func (m *planner) validateNetworkOwner(hypervisor string, net *provider.ActualNetwork) error {
+func (m *planner) validateNetworkOwner() error {
 	want := m.Network
-	switch {
-	case want.Mode == provider.Existing && (net == nil || !net.Active):
-		return NewPlanError(`define and start it, or set cluster.network.mode to "nat"`,
-			"hypervisor %s: there is no network %s, or it is not active", hypervisor, want.Name)
-	case !want.Mode.Ours() || net == nil || net.Ours:
-		return nil
-	case net.Owner != "":
-		return NewPlanError("run nixbench destroy with the state folder of that cluster; if that folder is lost, remove the machines with its id by hand, "+
-			"then network "+want.Name+"; or choose another cluster.network.name",
-			"hypervisor %s already has a network %s, which nixbench created for %s; this cluster has the id %s", hypervisor, want.Name, net.Owner, m.Cluster.ID)
+	for _, name := range m.names {
+		net := m.inventories[name].Network
+		switch {
+		case want.Mode == provider.Existing && (net == nil || !net.Active):
+			return NewPlanError(`define and start it, or set cluster.network.mode to "nat"`,
+				"hypervisor %s: there is no network %s, or it is not active", name, want.Name)
+		case !want.Mode.Ours() || net == nil || net.Ours:
+		case net.Owner != "":
+			return NewPlanError("run nixbench destroy with the state folder of that cluster; if that folder is lost, remove the machines with its id by "+
+				"hand, then network "+want.Name+"; or choose another cluster.network.name",
+				"hypervisor %s already has a network %s, which nixbench created for %s; this cluster has the id %s", name, want.Name, net.Owner, m.Cluster.ID)
+		default:
+			return NewPlanError(`choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"; `+
+				"if it belongs to this cluster, the state folder was lost: restore it",
+				"hypervisor %s already has a network %s, which does not belong to this cluster", name, want.Name)
+		}
 	}
-	return NewPlanError(`choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"; `+
-		"if it belongs to this cluster, the state folder was lost: restore it",
-		"hypervisor %s already has a network %s, which does not belong to this cluster", hypervisor, want.Name)
+	return nil
 }
 
 func (m *planner) validateAllowedHypervisors() error {

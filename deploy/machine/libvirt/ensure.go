@@ -80,7 +80,9 @@ func (p *pool) ensureSeed(m *machine, keep bool) error {
 		return p.pathOf(name), p.uploadBytes(volume{Name: name, Format: "raw", Mode: "0600"}, data)
 	}
 	var err error
-	if m.Files.Credential, err = write(p.host.seedSuffix(), tmpfiles(m.Spec.Identity)); err == nil && p.host.kind == provider.Container {
+	if p.host.kind == provider.VM {
+		m.Files.Credential, err = write("credential", tmpfiles(m.Spec.Identity))
+	} else if m.Files.Credential, err = write("seed", tmpfiles(m.Spec.Identity)); err == nil {
 		m.Files.Hostname, err = write("hostname", []byte(m.Spec.Node+"\n"))
 	}
 	return err

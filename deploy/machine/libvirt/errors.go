@@ -42,10 +42,6 @@ func isNotFound(err error) bool {
 	return hasCode(err, libvirt.ERR_NO_DOMAIN, libvirt.ERR_NO_NETWORK, libvirt.ERR_NO_STORAGE_POOL, libvirt.ERR_NO_STORAGE_VOL)
 }
 
-func isUnsupported(err error) bool {
-	return hasCode(err, libvirt.ERR_NO_SUPPORT, libvirt.ERR_ARGUMENT_UNSUPPORTED)
-}
-
 // explainError returns libvirt's message without its error numbers, and a fix if explainError has one for the message.
 func explainError(err error) (fix string, inner error) {
 	var e libvirt.Error

@@ -23,13 +23,6 @@ func (h host) usesVolumeSuffix(part string) bool {
 	return (part == "seed" || part == "hostname") == (h.kind == provider.Container)
 }
 
-func (h host) seedSuffix() string {
-	if h.kind == provider.Container {
-		return "seed"
-	}
-	return "credential"
-}
-
 func shortID(c provider.Cluster) string { return c.ID[:min(8, len(c.ID))] }
 
 func machineVolumeName(c provider.Cluster, node, what string) string {

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"libvirt.org/go/libvirt"
+
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
@@ -24,7 +26,7 @@ func (s *session) readInventory(c provider.Cluster, net provider.Network) (provi
 	}
 	inventory.Images = slices.Sorted(maps.Keys(parts.images))
 	nets, err := s.listNetworks()
-	if isUnsupported(err) {
+	if hasCode(err, libvirt.ERR_NO_SUPPORT, libvirt.ERR_ARGUMENT_UNSUPPORTED) {
 		return inventory, s.h.wrapError("", "list the networks", err, "install libvirt's network driver there (package libvirt-daemon-driver-network)")
 	}
 	if err != nil {

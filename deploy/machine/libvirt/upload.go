@@ -97,9 +97,6 @@ func findNextData(f *os.File, at, size int64) (start, end int64, err error) {
 	if errors.Is(err, unix.ENXIO) {
 		return size, size, nil // the rest of the file is a hole
 	}
-	if errors.Is(err, unix.EINVAL) {
-		return at, size, nil // the file system does not support holes
-	}
 	if err != nil {
 		return 0, 0, err
 	}
