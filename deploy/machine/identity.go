@@ -42,10 +42,8 @@ func (m *Manager) NodeDeployment(n nixeval.Node, recorded *state.Store) (nixeval
 	if err != nil {
 		return d, err
 	}
-	keys := maps.Clone(d.Keys)
-	if keys == nil {
-		keys = map[string]nixeval.Key{}
-	}
+	keys := map[string]nixeval.Key{}
+	maps.Copy(keys, d.Keys)
 	keys["nixbench-node"] = nixeval.Key{
 		Name: path.Base(nodeFilePath), DestDir: path.Dir(nodeFilePath), Path: nodeFilePath, Text: nixeval.NewSecret(string(data) + "\n"),
 		User: "root", Group: "root", Permissions: "0644", UploadAt: "pre-activation",

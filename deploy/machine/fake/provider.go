@@ -226,16 +226,8 @@ func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string
 		}
 	})
 	return h.runSteps(ctx, Step{Op: "remove", Node: node},
-		change{"stop", true, func() {
-			if d != nil {
-				d.stop()
-			}
-		}},
-		change{"undefine", true, func() {
-			if d != nil {
-				delete(h.domains, machine)
-			}
-		}},
+		change{"stop", d != nil, func() { d.stop() }},
+		change{"undefine", d != nil, func() { delete(h.domains, machine) }},
 		change{"disk", true, func() { delete(h.parts[k], "disk") }},
 		change{"seed", true, func() { delete(h.parts, k) }},
 	)

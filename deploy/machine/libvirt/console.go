@@ -13,8 +13,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-const consoleReadTime = 300 * time.Millisecond
-
 // ConsoleTail implements [provider.Provider]. For a virtual machine, it returns the end of the console log: virtlogd
 // writes this file in the pool from the first boot on. For a container, libvirt keeps no console log. The result is
 // then the first 4 KiB of output that nobody has read yet, and the output during the call.
@@ -48,7 +46,7 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provider.Cluster, node s
 	}
 	text := found.text
 	if found.container != "" {
-		short, cancel := context.WithTimeout(ctx, consoleReadTime)
+		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
 		var out bytes.Buffer
 		// An error is ignored: the container is off, or another client reads the console.

@@ -177,10 +177,6 @@ func (s *session) defineDomain(m machine) (*domain, error) {
 	return s.describeDomain(d)
 }
 
-// maxContainerName is the maximum length of a container's name in bytes. libvirt uses the name as the host name,
-// which Linux limits to 64 bytes.
-const maxContainerName = 64
-
 // Check implements [provider.Provider]. Errors in the XML that only libvirt detects are reported later, when the machine is defined.
 func (h *Hypervisor) Check(ctx context.Context, c provider.Cluster, net provider.Network, spec provider.Spec) error {
 	return h.runOperation(ctx, func(s *session) error {
@@ -194,6 +190,7 @@ func (h *Hypervisor) Check(ctx context.Context, c provider.Cluster, net provider
 			}
 			return h.wrapError("", "check the machine's XML", err, fix)
 		}
+		const maxContainerName = 64 // bytes; libvirt uses the name as the host name, which Linux limits
 		if name := c.MachineName(spec.Node); s.host.kind == provider.Container && len(name) > maxContainerName {
 			return h.wrapError(spec.Node, "check the machine's name", fmt.Errorf("%s has %d bytes, and the name of a container at most %d", name, len(name), maxContainerName),
 				"choose a shorter meta.name, or a shorter name for the role")

@@ -5,8 +5,6 @@
 // existing objects and creates the missing objects. Calls to libvirt cannot be interrupted, so an operation runs in its own goroutine and
 // the caller may stop waiting for it; the operation checks its context before every change on the hypervisor. An operation that fails, for
 // instance because libvirtd was restarted, is not repeated. All operations are idempotent, so the next run completes it.
-//
-// docs/provisioning.md lists the objects that nixbench creates, and their names and marks.
 package libvirt
 
 import (
