@@ -161,28 +161,23 @@ func validateUnchanged(plan *OpenPlan, recorded *state.State) error {
 // preflight checks, before any machine is created, that the images in the hive exist and that the hypervisors can run
 // the planned machines. If several machines have the same error, it reports the error once.
 func (m *Manager) preflight(ctx context.Context, plan *OpenPlan) error {
-	reported := map[string]bool{}
 	var errs []error
-	report := func(err error) {
-		if err != nil && !reported[err.Error()] {
-			reported[err.Error()] = true
-			errs = append(errs, err)
-		}
-	}
 	for _, c := range plan.Changes {
 		if c.Action == changes.Remove || c.Action == changes.Keep {
 			continue
 		}
 		var disk provider.Image
+		var err error
 		if c.Creates() {
-			var err error
-			if disk, err = m.findImage(c.Role); err != nil {
-				report(err)
-				continue
-			}
+			disk, err = m.findImage(c.Role)
 		}
-		err := plan.hosts[c.Hypervisor].Check(ctx, plan.Cluster, plan.Network, c.Spec(disk, provider.Identity{}))
-		report(wrapHypervisorError(err, c.Hypervisor, "check "+c.Node))
+		if err == nil {
+			err = plan.hosts[c.Hypervisor].Check(ctx, plan.Cluster, plan.Network, c.Spec(disk, provider.Identity{}))
+			err = wrapHypervisorError(err, c.Hypervisor, "check "+c.Node)
+		}
+		if err != nil && !slices.ContainsFunc(errs, func(other error) bool { return other.Error() == err.Error() }) {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }

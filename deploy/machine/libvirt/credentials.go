@@ -8,11 +8,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-const (
-	hostKeyPath = "/etc/ssh/ssh_host_ed25519_key"
-	nodePath    = "/var/lib/nixbench/node.json"
-)
-
 func authorizedKeys(i provider.Identity) []byte {
 	var b strings.Builder
 	for _, k := range i.AuthorizedKeys {
@@ -34,14 +29,14 @@ func tmpfiles(i provider.Identity) []byte {
 			fmt.Fprintf(&b, "f~ %s %s root root - %s\n", path, mode, base64.StdEncoding.EncodeToString(data))
 		}
 	}
-	line("0600", hostKeyPath, i.HostKey)
+	line("0600", "/etc/ssh/ssh_host_ed25519_key", i.HostKey)
 	if keys := authorizedKeys(i); keys != nil {
 		b.WriteString("d /root/.ssh 0700 root root -\n")
 		line("0600", "/root/.ssh/authorized_keys", keys)
 	}
 	if len(i.Node) > 0 {
 		b.WriteString("d /var/lib/nixbench 0755 root root -\n")
-		line("0644", nodePath, i.Node)
+		line("0644", "/var/lib/nixbench/node.json", i.Node)
 	}
 	return []byte(b.String())
 }
