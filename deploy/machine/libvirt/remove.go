@@ -140,20 +140,16 @@ func (p *pool) cleanImages(c provider.Cluster, last bool) error {
 			continue
 		}
 		have, word, user := images[hash], "for-"+shortID(c), basedOn[imageVolumeName(hash, "disk")]
-		marked := slices.Contains(have, word)
 		needed := slices.ContainsFunc(have, func(what string) bool { return what != word && strings.HasPrefix(what, "for-") })
 		if user != "" && !needed {
-			if marked && last { // keep the volume that marks the image as used by the cluster, so that the next Clean finds the image again
+			if last && slices.Contains(have, word) { // keep the volume that marks the image as used by the cluster, so that the next Clean finds the image again
 				inUse = errors.Join(inUse, provider.NewInUseError(p.h.name, "image "+hash, "volume "+user+" was made from it", "remove that volume"))
 			}
 			continue
 		}
-		var unused []string
-		if marked {
-			unused = append(unused, word)
-		}
+		unused := []string{word}
 		if !needed { // remove the volume ok first: an image without this volume is treated as incomplete
-			unused = append(unused, "ok", "disk", "initrd", "kernel")
+			unused = append([]string{"ok"}, have...)
 		}
 		for _, what := range unused {
 			if err := p.removeVolume(imageVolumeName(hash, what)); err != nil {
