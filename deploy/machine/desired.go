@@ -44,14 +44,16 @@ func desiredNetwork(hive *nixeval.Hive) (provider.Network, error) {
 		out.Bridge = *n.Bridge
 	}
 	if out.Mode == provider.Bridge && out.Bridge == "" {
-		return out, changes.NewPlanError(`cluster.network.bridge = "br0"; or mode = "nat"`, "cluster.network.mode is bridge, and cluster.network.bridge is null")
+		return out, changes.NewPlanError(`cluster.network.bridge = "br0"; or mode = "nat"`,
+			"cluster.network.mode is bridge, and cluster.network.bridge is null")
 	}
 	if !out.Mode.Ours() {
 		return out, nil
 	}
 	cidr, err := netip.ParsePrefix(n.CIDR)
 	if err != nil || !cidr.Addr().Is4() || cidr.Bits() > 29 || cidr.Bits() < 8 {
-		return out, changes.NewPlanError("such as 192.168.222.0/24", "cluster.network.cidr: %s is not a range of IPv4 addresses from /8 to /29", n.CIDR)
+		return out, changes.NewPlanError("such as 192.168.222.0/24",
+			"cluster.network.cidr: %s is not a range of IPv4 addresses from /8 to /29", n.CIDR)
 	}
 	out.CIDR = cidr.Masked()
 	return out, nil

@@ -56,7 +56,8 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provider
 			created++
 		}
 	}
-	return append(out, provider.Finding{What: "memory", State: provider.FindingOK, Text: "there is room for " + event.Count(created, "new machine")})
+	text := "there is room for " + event.Count(created, "new machine")
+	return append(out, provider.Finding{What: "memory", State: provider.FindingOK, Text: text})
 }
 
 func newErrorFinding(what string, err error) provider.Finding {

@@ -41,9 +41,9 @@ func readImage(role, path string) (provider.Image, error) {
 	return i, nil
 }
 
-// identifyImage returns a hash that stands for the content of an image: the hash of the command line, and of the paths, sizes and modification
-// times of the files. The content of the files is not read, because a disk may have many gigabytes. In the Nix store, where all files have
-// the same time, the path determines the content.
+// identifyImage returns a hash that stands for the content of an image: the hash of the command line, and of the paths, sizes and
+// modification times of the files. The content of the files is not read, because a disk may have many gigabytes. In the Nix store, where
+// all files have the same time, the path determines the content.
 func identifyImage(i provider.Image) (string, error) {
 	sum := sha256.New()
 	for _, file := range []string{i.Disk, i.Kernel, i.Initrd} {

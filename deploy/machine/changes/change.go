@@ -90,7 +90,8 @@ func (m *planner) makeCreation(w Desired, place Place, hypervisor string) (Chang
 	}
 	c.Hypervisor, c.Kind = hypervisor, m.inventories[hypervisor].Kind
 	if name := m.Cluster.MachineName(w.Node); slices.Contains(m.inventories[hypervisor].Foreign, name) {
-		return c, NewPlanError("choose another cluster.name, or remove that machine; if it belongs to this cluster, the state folder was lost: restore it",
+		return c, NewPlanError("choose another cluster.name, or remove that machine; "+
+			"if it belongs to this cluster, the state folder was lost: restore it",
 			"%s: hypervisor %s already has a machine %s, which does not belong to this cluster", c.Node, hypervisor, name)
 	}
 	return c, nil

@@ -19,7 +19,8 @@ func (m *planner) validateDistinctHosts() error {
 			continue
 		}
 		return NewPlanError("keep one of them in cluster.hypervisors; if its machines exist, with the name under which they were created",
-			"hypervisors %s and %s are the same hypervisor: both are on host %s and run the same kind of machines", other, name, strings.Fields(host)[0])
+			"hypervisors %s and %s are the same hypervisor: both are on host %s and run the same kind of machines",
+			other, name, strings.Fields(host)[0])
 	}
 	return nil
 }
@@ -37,9 +38,10 @@ func (m *planner) validateNetworkOwner() error {
 				"hypervisor %s: there is no network %s, or it is not active", name, want.Name)
 		case !want.Mode.Ours() || net == nil || net.Ours:
 		case net.Owner != "":
-			return NewPlanError("run nixbench destroy with the state folder of that cluster; if that folder is lost, remove the machines with its id by "+
-				"hand, then network "+want.Name+"; or choose another cluster.network.name",
-				"hypervisor %s already has a network %s, which nixbench created for %s; this cluster has the id %s", name, want.Name, net.Owner, m.Cluster.ID)
+			return NewPlanError("run nixbench destroy with the state folder of that cluster; if that folder is lost, remove the machines with its "+
+				"id by hand, then network "+want.Name+"; or choose another cluster.network.name",
+				"hypervisor %s already has a network %s, which nixbench created for %s; this cluster has the id %s",
+				name, want.Name, net.Owner, m.Cluster.ID)
 		default:
 			return NewPlanError(`choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"; `+
 				"if it belongs to this cluster, the state folder was lost: restore it",

@@ -58,7 +58,8 @@ func Open(name string, o provider.Hypervisor, send event.Sink) (*Hypervisor, err
 		connectTimeout: time.Minute, callTimeout: 2 * time.Minute, shutdownTimeout: time.Minute, volumeTimeout: 2 * time.Minute,
 	}
 	if err := checkURI(o.URI); err != nil {
-		err = h.wrapError("", "connect", fmt.Errorf("cluster.hypervisors.%s.uri = %q: %w", name, o.URI, err), "use one such as qemu:///system or qemu+ssh://root@host/system")
+		err = fmt.Errorf("cluster.hypervisors.%s.uri = %q: %w", name, o.URI, err)
+		err = h.wrapError("", "connect", err, "use one such as qemu:///system or qemu+ssh://root@host/system")
 		return nil, failure.WithKind(failure.Usage, err)
 	}
 	if o.Pool == "" || o.PoolPath == "" {

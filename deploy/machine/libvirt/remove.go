@@ -125,7 +125,7 @@ func (p *pool) cleanImages(c provider.Cluster, last bool) error {
 			images[m[1]] = append(images[m[1]], m[2])
 		} else if err == nil {
 			about := libvirtxml.StorageVolume{BackingStore: &libvirtxml.StorageVolumeBackingStore{}}
-			if text, err := volumes[i].GetXMLDesc(0); err == nil && about.Unmarshal(text) == nil { // an error: another program has removed the volume
+			if text, err := volumes[i].GetXMLDesc(0); err == nil && about.Unmarshal(text) == nil { // not if it was removed meanwhile
 				basedOn[path.Base(about.BackingStore.Path)] = name
 			}
 		}
@@ -142,7 +142,7 @@ func (p *pool) cleanImages(c provider.Cluster, last bool) error {
 		have, word, user := images[hash], "for-"+shortID(c), basedOn[imageVolumeName(hash, "disk")]
 		needed := slices.ContainsFunc(have, func(what string) bool { return what != word && strings.HasPrefix(what, "for-") })
 		if user != "" && !needed {
-			if last && slices.Contains(have, word) { // keep the volume that marks the image as used by the cluster, so that the next Clean finds the image again
+			if last && slices.Contains(have, word) { // keep the marker, so that the next Clean finds the image again
 				inUse = errors.Join(inUse, provider.NewInUseError(p.h.name, "image "+hash, "volume "+user+" was made from it", "remove that volume"))
 			}
 			continue

@@ -71,7 +71,8 @@ func (s *session) readInventory(c provider.Cluster, net provider.Network) (provi
 	return inventory, nil
 }
 
-// surveyNetworks sets the inventory's Network to the network with the name of want. It returns the addresses reserved in networks of the cluster, by MAC.
+// surveyNetworks sets the inventory's Network to the network with the name of want. It returns the addresses reserved in networks of the
+// cluster, by MAC.
 func surveyNetworks(all []*network, c provider.Cluster, want provider.Network, inventory *provider.Inventory) map[string]netip.Addr {
 	addresses := map[string]netip.Addr{}
 	for _, n := range all {
