@@ -70,12 +70,7 @@ func (a *app) withView(body commandBody) func(*cobra.Command, []string) error {
 // command is empty. Otherwise it gets a session that holds the lock of the cluster, for the command with this name.
 func (a *app) withSession(command string, f *fleetFlags, filter deploy.NodeFilter, body func(s *deploy.Session, args []string) error) func(*cobra.Command, []string) error {
 	return a.withView(func(args []string) error {
-		s, err := a.open(*f, func(r *deploy.Request) { r.Command, r.Nodes = command, filter })
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		return body(s, args)
+		return a.inSession(*f, onNodes(command, filter), func(s *deploy.Session) error { return body(s, args) })
 	})
 }
 
@@ -174,35 +169,33 @@ func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 	return r, err
 }
 
-// open opens the session of a command. From then on, the session receives the command's events. set changes the request before.
-func (a *app) open(f fleetFlags, set func(*deploy.Request)) (*deploy.Session, error) {
+// inSession opens the session of a command, calls body, and closes the session. From then on, the session receives the command's events.
+// set changes the request before.
+func (a *app) inSession(f fleetFlags, set func(*deploy.Request), body func(*deploy.Session) error) error {
 	r, err := a.newRequest(f)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	set(&r)
 	s, err := deploy.Open(a.ctx, r)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer s.Close()
 	a.sink = s.Send
 	if s.Lock != nil {
 		a.recording.Store(true)
 	}
-	return s, nil
+	return body(s)
 }
 
-// openNodes opens the session of a command that only reads. filter says which of the selected nodes the command uses.
-func (a *app) openNodes(f fleetFlags, filter deploy.NodeFilter) (*deploy.Session, error) {
-	return a.open(f, func(r *deploy.Request) { r.Nodes = filter })
+// onNodes returns the change of a request for those of the selected nodes that filter names. command is empty for a command that only
+// reads. The session of any other command holds the lock of the cluster.
+func onNodes(command string, filter deploy.NodeFilter) func(*deploy.Request) {
+	return func(r *deploy.Request) { r.Command, r.Nodes = command, filter }
 }
 
-// openNode opens the session of a command that only reads, for the node with this name.
-func (a *app) openNode(name string, f fleetFlags) (*deploy.Session, error) {
-	return a.open(f, func(r *deploy.Request) { r.Pick = deploy.NodeNamed(name) })
-}
-
-// openLocked opens the session of a command that changes the state folder. The session holds the lock of the cluster.
-func (a *app) openLocked(command string) (*deploy.Session, error) {
-	return a.open(fleetFlags{}, func(r *deploy.Request) { r.Command = command })
+// onNode returns the change of a request for the node with this name.
+func onNode(name string) func(*deploy.Request) {
+	return func(r *deploy.Request) { r.Pick = deploy.NodeNamed(name) }
 }

@@ -65,17 +65,8 @@ var applyGoals = []string{"switch", "boot", "test", "dry-activate", "build", "pu
 
 type applyFlags struct {
 	rollingFlags
-	armFlags
-	keepGoing      bool
-	specialisation string
-	activator      string
-	replaceUnknown bool
-	buildOnTarget  bool
-	noBuildThere   bool
-	noSubstitute   bool
-	noKeys         bool
-	recreate, yes  bool
-	reboot         bool
+	buildOnTarget, noBuildThere bool
+	noSubstitute, yes           bool
 
 	trust  deploy.PlanTrust
 	system string // store path of NODE=SYSTEM
@@ -118,7 +109,7 @@ func applyCommand(a *app) *cobra.Command {
 		}
 		return runApply(a, goal, flags, nil)
 	})
-	flags.addTo(cmd)
+	flags.addTo(cmd.Flags())
 	signers := "" // without a home, --allowed-signers must name the file
 	if config, err := os.UserConfigDir(); err == nil {
 		signers = filepath.Join(config, "nixbench", "allowed_signers")
@@ -140,24 +131,23 @@ func parseGoal(args []string, goal node.Goal) (node.Goal, error) {
 	return node.Goal(args[0]), nil
 }
 
-func (f *applyFlags) addTo(cmd *cobra.Command) {
-	set := cmd.Flags()
+func (f *applyFlags) addTo(set *pflag.FlagSet) {
 	f.rollingFlags.add(set)
 	f.addArming(set, "`WHAT` rolls back when a switch fails or makes a node unreachable: node: only this node, all: all nodes of the run, off: none",
 		[]string{"node", "all", "off"},
-		timeLimit{"check", 5 * time.Minute, 0, "until the cluster is healthy, 0s: do not check it"},
-		timeLimit{"boot", 0, time.Second, "until a machine is ready (5m, or 10m if it is emulated)"},
-		timeLimit{"reboot", 5 * time.Minute, time.Second, "until a node is back after --reboot"})
-	set.BoolVar(&f.keepGoing, "keep-going", false, "deploy the other nodes if some cannot be evaluated or built")
-	set.StringVar(&f.specialisation, "specialisation", "", "switch to this specialisation of the system")
-	addChoice(set, &f.activator, "activator", []string{"switch-to-configuration", activate.NixosRebuild}, "program that activates a system on a node: switch-to-configuration, or nixos-rebuild if it has --store-path")
-	set.BoolVar(&f.replaceUnknown, "force-replace-unknown-profiles", false, "replace systems that were not deployed from this hive, regardless of deployment.replaceUnknownProfiles")
+		timeLimit{"check", &f.options.CheckTimeout, 5 * time.Minute, 0, "until the cluster is healthy, 0s: do not check it"},
+		timeLimit{"boot", &f.options.BootTimeout, 0, time.Second, "until a machine is ready (5m, or 10m if it is emulated)"},
+		timeLimit{"reboot", &f.options.RebootTimeout, 5 * time.Minute, time.Second, "until a node is back after --reboot"})
+	set.BoolVar(&f.options.KeepGoing, "keep-going", false, "deploy the other nodes if some cannot be evaluated or built")
+	set.StringVar(&f.options.Specialisation, "specialisation", "", "switch to this specialisation of the system")
+	addChoice(set, &f.options.ActivateWith, "activator", []string{"switch-to-configuration", activate.NixosRebuild}, "program that activates a system on a node: switch-to-configuration, or nixos-rebuild if it has --store-path")
+	set.BoolVar(&f.options.ReplaceUnknown, "force-replace-unknown-profiles", false, "replace systems that were not deployed from this hive, regardless of deployment.replaceUnknownProfiles")
 	set.BoolVar(&f.buildOnTarget, "build-on-target", false, "build every system on its node")
 	set.BoolVar(&f.noBuildThere, "no-build-on-target", false, "build every system on this machine, regardless of deployment.buildOnTarget")
 	set.BoolVar(&f.noSubstitute, "no-substitute", false, "copy all store paths from this machine; nodes do not fetch them from their own substituters")
-	set.BoolVar(&f.noKeys, "no-keys", false, "do not upload deployment.keys")
-	set.BoolVar(&f.recreate, "recreate", false, "recreate machines whose role has another image now; the data on their disks are lost")
-	set.BoolVar(&f.reboot, "reboot", false, "after the switch, reboot the nodes that have not booted their new system, and wait until they are back")
+	set.BoolVar(&f.options.WithoutKeys, "no-keys", false, "do not upload deployment.keys")
+	set.BoolVar(&f.options.Recreate, "recreate", false, "recreate machines whose role has another image now; the data on their disks are lost")
+	set.BoolVar(&f.options.RebootNodes, "reboot", false, "after the switch, reboot the nodes that have not booted their new system, and wait until they are back")
 	set.BoolVarP(&f.yes, "yes", "y", false, "remove and restart machines without asking")
 	acceptFlags(set, colmenaFlags...)
 }
@@ -174,7 +164,7 @@ hive no longer contains. Systems are neither evaluated nor switched.`,
 	set := cmd.Flags()
 	flags.fleetFlags.add(set)
 	flags.addSkip(set)
-	set.BoolVar(&flags.noKeys, "no-keys", false, "an error, as in Colmena")
+	set.BoolVar(&flags.options.WithoutKeys, "no-keys", false, "an error, as in Colmena")
 	set.Lookup("no-keys").Hidden = true
 	acceptFlags(set, colmenaFlags...)
 	return cmd
@@ -182,38 +172,32 @@ hive no longer contains. Systems are neither evaluated nor switched.`,
 
 // toOptions validates the flags and converts them to the options of an apply.
 func (f *applyFlags) toOptions(goal node.Goal) (stages.Options, error) {
-	if goal == "keys" {
-		goal = node.UploadKeys
-	}
 	o, err := f.rollingFlags.toOptions()
-	o.Options.Options = node.Options{
-		Goal: goal, Confirm: f.confirm(), SettleTime: f.timeouts.of("settle"), RollbackAll: f.rollback == "all",
-		Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutHealthChecks: f.noHealth,
+	if o.Goal = goal; goal == "keys" {
+		o.Goal = node.UploadKeys
 	}
-	o.WithoutKeys, o.KeepGoing, o.Recreate, o.RebootNodes = f.noKeys, f.keepGoing, f.recreate, f.reboot
-	o.CheckTimeout, o.BootTimeout, o.RebootTimeout = f.timeouts.of("check"), f.timeouts.of("boot"), f.timeouts.of("reboot")
 	if f.buildOnTarget || f.noBuildThere {
 		o.BuildOnTarget = &f.buildOnTarget
 	}
-	if f.activator == activate.NixosRebuild {
-		o.ActivateWith = f.activator
+	if o.ActivateWith != activate.NixosRebuild {
+		o.ActivateWith = ""
 	}
 	switch {
 	case err != nil:
 		return o, err
-	case goal == node.UploadKeys && f.noKeys:
+	case o.Goal == node.UploadKeys && o.WithoutKeys:
 		return o, failure.NewUsage("--no-keys and the goal upload-keys exclude each other")
-	case f.specialisation != "" && goal != node.Switch && goal != node.Test:
+	case o.Specialisation != "" && goal != node.Switch && goal != node.Test:
 		return o, failure.NewUsage("--specialisation requires the goal switch or test: boot loaders select generations, not specialisations")
 	case f.buildOnTarget && f.noBuildThere:
 		return o, failure.NewUsage("--build-on-target and --no-build-on-target exclude each other")
-	case !f.reboot:
+	case !o.RebootNodes:
 		return o, nil
 	case goal != node.Boot && goal != node.Switch:
 		return o, failure.NewUsage("--reboot requires the goal boot or switch (it is %s): a node boots the system of its profile", goal)
-	case f.specialisation != "":
+	case o.Specialisation != "":
 		return o, failure.NewUsage("--reboot and --specialisation exclude each other: boot loaders select generations, not specialisations")
-	case f.rollback == "all":
+	case o.RollbackAll:
 		return o, failure.NewUsage("--reboot and --rollback all exclude each other: a reboot is not rolled back")
 	}
 	return o, nil
@@ -231,40 +215,37 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *deploy.PlanFile) 
 		if options.Goal != node.Switch {
 			r.Command += " " + string(options.Goal)
 		}
-		r.Eval.Specialisation = flags.specialisation
+		r.Eval.Specialisation = options.Specialisation
 		if options.Goal == node.UploadKeys {
 			r.Nodes = deploy.RemoteNodes
 		}
 	}
 	if goal == "build" {
-		return runBuild(a, flags.fleetFlags, set, flags.keepGoing, false, "")
+		return runBuild(a, flags.fleetFlags, set, options.KeepGoing, false, "")
 	}
-	s, err := a.open(flags.fleetFlags, set)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	applied, err := s.Apply(a.ctx, deploy.ApplyOptions{
-		Options: options, NoSubstitute: flags.noSubstitute,
-		Ask: func(changes []changes.Change, makePlan func() (*stages.Plan, error)) error {
-			if !flags.yes && a.canAsk() && options.Goal == node.Switch { // also if some nodes cannot be planned: the plan shows the others, and apply reports the errors
-				made, err := makePlan()
-				if made.Nodes == nil {
-					return err
+	return a.inSession(flags.fleetFlags, set, func(s *deploy.Session) error {
+		applied, err := s.Apply(a.ctx, deploy.ApplyOptions{
+			Options: options, NoSubstitute: flags.noSubstitute,
+			Ask: func(changes []changes.Change, makePlan func() (*stages.Plan, error)) error {
+				if !flags.yes && a.canAsk() && options.Goal == node.Switch { // also if some nodes cannot be planned: the plan shows the others, and apply reports the errors
+					made, err := makePlan()
+					if made.Nodes == nil {
+						return err
+					}
+					a.announce(func(w io.Writer) { writePreviews(w, made.Nodes) })
 				}
-				a.announce(func(w io.Writer) { writePreviews(w, made.Nodes) })
-			}
-			var list []string
-			for _, c := range changes {
-				list = append(list, c.String())
-			}
-			return a.askAboutList("apply", "apply these changes?", list, flags.yes)
-		},
+				var list []string
+				for _, c := range changes {
+					list = append(list, c.String())
+				}
+				return a.askAboutList("apply", "apply these changes?", list, flags.yes)
+			},
+		})
+		if applied.Results != nil {
+			a.view.Result(applied.Results, func(w io.Writer) { writeChangedPackages(w, applied.Changes) }) // only the changed packages as text: the view has already shown the result of each node
+		}
+		return err
 	})
-	if applied.Results != nil {
-		a.view.Result(applied.Results, func(w io.Writer) { writeChangedPackages(w, applied.Changes) }) // only the changed packages as text: the view has already shown the result of each node
-	}
-	return err
 }
 
 // isPlanFile reports whether the argument of apply is a plan file: neither a goal nor NODE=SYSTEM, and either a path or an existing
@@ -279,7 +260,7 @@ func isPlanFile(arg string) bool {
 // runApplySystem deploys a system in the store to one node. arg is NODE=SYSTEM.
 func runApplySystem(a *app, arg string, flags applyFlags) error {
 	name, path, _ := strings.Cut(arg, "=")
-	if len(flags.on) > 0 || flags.specialisation != "" {
+	if len(flags.on) > 0 || flags.options.Specialisation != "" {
 		return failure.NewUsage("apply %s selects the node and its system; --on and --specialisation exclude it", arg)
 	}
 	system := path
@@ -321,8 +302,8 @@ func runApplyPlan(a *app, file string, flags applyFlags, set *pflag.FlagSet) err
 	}
 	if args := saved.Arguments; !saved.OnlyBuilds() {
 		a.sets = args.Sets
-		flags.on, flags.noKeys, flags.recreate, flags.maxUnavailable = args.On, args.NoKeys, args.Recreate, args.MaxUnavailable
-		flags.noDrain, flags.drainDelete = args.NoDrain, args.DrainAllowed
+		flags.on, flags.options.WithoutKeys, flags.options.Recreate, flags.maxUnavailable = args.On, args.NoKeys, args.Recreate, args.MaxUnavailable
+		flags.options.WithoutDrain, flags.options.Drain.Allowed = args.NoDrain, args.DrainAllowed
 		flags.skipUnreachable = flags.skipUnreachable || args.SkipUnreachable
 	}
 	if saved.NeedsNoHive() {

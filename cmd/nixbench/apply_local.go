@@ -26,17 +26,10 @@ the other commands with deployment.privilegeEscalationCommand.
 The armed rollback detects a switch that fails or hangs, but not a switch after
 which other machines cannot log in.`
 
-type localFlags struct {
-	node string
-	sudo bool
-	armFlags
-	specialisation string
-	replaceUnknown bool
-	noKeys         bool
-}
-
 func applyLocalCommand(a *app) *cobra.Command {
-	var flags localFlags
+	flags := applyFlags{noBuildThere: true}
+	var name string
+	var sudo bool
 	cmd := &cobra.Command{
 		Use:       "apply-local [GOAL]",
 		Short:     "Switch the machine that this runs on",
@@ -51,34 +44,31 @@ func applyLocalCommand(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return runApplyLocal(a, goal, flags)
+		return runApplyLocal(a, goal, flags, name, sudo)
 	})
 	f := cmd.Flags()
-	f.StringVar(&flags.node, "node", "", "this machine is the node `NAME` of the hive")
-	f.BoolVar(&flags.sudo, "sudo", false, "become root when necessary, with deployment.privilegeEscalationCommand")
+	f.StringVar(&name, "node", "", "this machine is the node `NAME` of the hive")
+	f.BoolVar(&sudo, "sudo", false, "become root when necessary, with deployment.privilegeEscalationCommand")
 	flags.addArming(f, rollbackHelp, []string{"node", "off"})
-	f.StringVar(&flags.specialisation, "specialisation", "", "switch to this specialisation of the system")
-	f.BoolVar(&flags.replaceUnknown, "force-replace-unknown-profiles", false, "replace a system that was not deployed from this hive, regardless of deployment.replaceUnknownProfiles")
-	f.BoolVar(&flags.noKeys, "no-keys", false, "do not install deployment.keys")
+	f.StringVar(&flags.options.Specialisation, "specialisation", "", "switch to this specialisation of the system")
+	f.BoolVar(&flags.options.ReplaceUnknown, "force-replace-unknown-profiles", false, "replace a system that was not deployed from this hive, regardless of deployment.replaceUnknownProfiles")
+	f.BoolVar(&flags.options.WithoutKeys, "no-keys", false, "do not install deployment.keys")
 	return cmd
 }
 
-// runApplyLocal deploys this computer, or only builds its system. If the user is not root, sudo must be allowed.
-func runApplyLocal(a *app, goal node.Goal, flags localFlags) error {
-	applyOptions := applyFlags{
-		armFlags: flags.armFlags, specialisation: flags.specialisation,
-		replaceUnknown: flags.replaceUnknown, noKeys: flags.noKeys, noBuildThere: true,
-	}
-	options, err := applyOptions.toOptions(goal)
+// runApplyLocal deploys this computer, or only builds its system. name is its node; empty: the node with its host name. If the user is
+// not root, sudo must be set.
+func runApplyLocal(a *app, goal node.Goal, flags applyFlags, name string, sudo bool) error {
+	options, err := flags.toOptions(goal)
 	if err != nil {
 		return err
 	}
 	onlyBuild := goal == "build" || goal == "push"
 	var escalation []string
 	set := func(r *deploy.Request) {
-		r.Command, r.Eval.Specialisation = "apply-local", flags.specialisation
+		r.Command, r.Eval.Specialisation = "apply-local", options.Specialisation
 		r.Pick = func(hive *nixeval.Hive) (nixeval.Node, error) {
-			n, err := findLocalNode(hive, flags.node)
+			n, err := findLocalNode(hive, name)
 			if err != nil || onlyBuild {
 				return n, err
 			}
@@ -88,7 +78,7 @@ func runApplyLocal(a *app, goal node.Goal, flags localFlags) error {
 			if os.Geteuid() == 0 {
 				return n, nil
 			}
-			if !flags.sudo {
+			if !sudo {
 				return n, failure.WithHint(failure.NewUsage("apply-local: switching needs root"), "--sudo evaluates and builds as the current user, and switches as root")
 			}
 			escalation = hive.Unit(n.Unit).Deployment.PrivilegeEscalationCommand
@@ -98,12 +88,9 @@ func runApplyLocal(a *app, goal node.Goal, flags localFlags) error {
 	if onlyBuild {
 		return runBuild(a, fleetFlags{}, set, false, false, "")
 	}
-	s, err := a.open(fleetFlags{}, set)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	return s.ApplyLocal(a.ctx, escalation, options)
+	return a.inSession(fleetFlags{}, set, func(s *deploy.Session) error {
+		return s.ApplyLocal(a.ctx, escalation, options)
+	})
 }
 
 // findLocalNode returns the hive's node for this computer, if the hive allows a local deployment of the node. It is the node

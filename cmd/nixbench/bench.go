@@ -40,12 +40,8 @@ func benchCommand(a *app) *cobra.Command {
 
 // newSweeps returns the hive's sweeps (series of benchmark runs). A sweep deploys the hive as `nixbench apply` without flags does.
 func newSweeps(a *app) (*sweeps.Sweeps, error) {
-	cmd := &cobra.Command{}
 	var flags applyFlags
-	flags.addTo(cmd)
-	if err := cmd.ParseFlags(nil); err != nil { // sets the defaults
-		return nil, err
-	}
+	flags.addTo(pflag.NewFlagSet("", pflag.ContinueOnError)) // sets the defaults
 	options, err := flags.toOptions(node.Switch)
 	if err != nil {
 		return nil, err

@@ -54,35 +54,33 @@ func buildCommand(a *app) *cobra.Command {
 // runBuild builds the systems of nodes, prints their store paths, and writes the plan file out unless its name is empty. set sets the
 // fields of the request that are not the same in the commands that build (build, and apply with the goal build).
 func runBuild(a *app, f fleetFlags, set func(*deploy.Request), keepGoing, keepResult bool, out string) error {
-	s, err := a.open(f, func(r *deploy.Request) {
+	request := func(r *deploy.Request) {
 		set(r)
 		r.Command, r.Nodes, r.MayBeAway = "", deploy.SelectedNodes, nil
 		if out != "" {
 			r.Nodes = deploy.RemoteNodes
 		}
-	})
-	if err != nil {
-		return err
 	}
-	defer s.Close()
-	results := ""
-	if keepResult {
-		if results, err = os.Getwd(); err != nil {
+	return a.inSession(f, request, func(s *deploy.Session) (err error) {
+		results := ""
+		if keepResult {
+			if results, err = os.Getwd(); err != nil {
+				return err
+			}
+		}
+		built, err := s.Build(a.ctx, keepGoing, results, out)
+		if built == nil {
 			return err
 		}
-	}
-	built, err := s.Build(a.ctx, keepGoing, results, out)
-	if built == nil {
-		return err
-	}
-	var rows []ui.Row
-	for _, c := range built {
-		if c.Built {
-			rows = append(rows, ui.Row{c.Node, c.Path})
+		var rows []ui.Row
+		for _, c := range built {
+			if c.Built {
+				rows = append(rows, ui.Row{c.Node, c.Path})
+			}
 		}
-	}
-	a.view.Result(built, func(w io.Writer) { listPaths(w, rows) })
-	return err
+		a.view.Result(built, func(w io.Writer) { listPaths(w, rows) })
+		return err
+	})
 }
 
 // listPaths writes rows of a node and a store path. On a terminal, consecutive nodes with the same path are one row.

@@ -21,15 +21,10 @@ that deployment.healthChecks pass.
 
 The exit code is 9 if a condition does not hold within --timeout.`
 
-type checkFlags struct {
-	fleetFlags
-	deep     bool
-	noHealth bool
-	timeouts timeouts
-}
-
 func checkCommand(a *app) *cobra.Command {
-	var flags checkFlags
+	var flags fleetFlags
+	var deep, noHealth bool
+	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Verify that the cluster works",
@@ -37,19 +32,19 @@ func checkCommand(a *app) *cobra.Command {
 		Example: `  nixbench check
   nixbench check --deep --timeout 2m`,
 	}
-	cmd.RunE = a.withSession("", &flags.fleetFlags, deploy.RemoteNodes, func(s *deploy.Session, _ []string) error {
-		ctx, cancel := context.WithTimeout(a.ctx, flags.timeouts.of("check"))
+	cmd.RunE = a.withSession("", &flags, deploy.RemoteNodes, func(s *deploy.Session, _ []string) error {
+		ctx, cancel := context.WithTimeout(a.ctx, timeout)
 		defer cancel()
-		results, err := s.Check(ctx, engine.CheckOptions{Deep: flags.deep}, !flags.noHealth)
+		results, err := s.Check(ctx, engine.CheckOptions{Deep: deep}, !noHealth)
 		if results != nil {
 			a.view.Result(results, func(w io.Writer) { writeChecks(w, results) })
 		}
 		return err
 	})
 	f := cmd.Flags()
-	f.BoolVar(&flags.deep, "deep", false, "also run test workloads in the cluster")
-	f.BoolVar(&flags.noHealth, "no-health-checks", false, noHealthHelp)
-	flags.timeouts.add(f, timeLimit{"check", time.Minute, time.Millisecond, "until all conditions hold"})
+	f.BoolVar(&deep, "deep", false, "also run test workloads in the cluster")
+	f.BoolVar(&noHealth, "no-health-checks", false, noHealthHelp)
+	addTimeouts(f, timeLimit{"check", &timeout, time.Minute, time.Millisecond, "until all conditions hold"})
 	flags.add(f)
 	flags.addSkip(f)
 	return cmd

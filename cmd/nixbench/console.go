@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
 )
@@ -35,27 +36,24 @@ func consoleCommand(a *app) *cobra.Command {
 // runConsole connects the terminal to the console of a node's machine. Without a terminal, it prints the end of the console's
 // log.
 func runConsole(a *app, name string) error {
-	s, err := a.openNode(name, fleetFlags{})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	if !machine.Boots(s.Hive, s.Nodes[0]) {
-		return failure.WithHint(failure.NewUsage("console: nixbench has not booted the machine of %s, so its hypervisor is unknown", name), "nixbench ssh "+name)
-	}
-	recorded, err := s.State()
-	if err != nil {
-		return err
-	}
-	console, err := s.Machines.OpenConsole(a.ctx, recorded, name)
-	if err != nil {
-		return err
-	}
-	defer console.Close()
-	if a.json || !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stdout.Fd())) {
-		return showConsoleLog(a, console, name)
-	}
-	return attachConsole(a, console, name)
+	return a.inSession(fleetFlags{}, onNode(name), func(s *deploy.Session) error {
+		if !machine.Boots(s.Hive, s.Nodes[0]) {
+			return failure.WithHint(failure.NewUsage("console: nixbench has not booted the machine of %s, so its hypervisor is unknown", name), "nixbench ssh "+name)
+		}
+		recorded, err := s.State()
+		if err != nil {
+			return err
+		}
+		console, err := s.Machines.OpenConsole(a.ctx, recorded, name)
+		if err != nil {
+			return err
+		}
+		defer console.Close()
+		if a.json || !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stdout.Fd())) {
+			return showConsoleLog(a, console, name)
+		}
+		return attachConsole(a, console, name)
+	})
 }
 
 func showConsoleLog(a *app, console *machine.Console, name string) error {

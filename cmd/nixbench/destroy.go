@@ -66,38 +66,35 @@ func runDestroy(a *app, flags destroyFlags) error {
 	if err != nil {
 		return err
 	}
-	s, err := a.openLocked("destroy")
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	done, results, err := s.Destroy(a.ctx, deploy.DestroyRequest{
-		Options: options, Machines: selector, Forget: flags.forget,
-		Ask: func(p *machine.DestroyPlan) error {
-			question := "remove %s, with all data on their disks?"
-			if flags.forget != "" {
-				question = "abandon %s, without removing anything on the hypervisor?"
+	return a.inSession(fleetFlags{}, onNodes("destroy", deploy.NoNodes), func(s *deploy.Session) error {
+		done, results, err := s.Destroy(a.ctx, deploy.DestroyRequest{
+			Options: options, Machines: selector, Forget: flags.forget,
+			Ask: func(p *machine.DestroyPlan) error {
+				question := "remove %s, with all data on their disks?"
+				if flags.forget != "" {
+					question = "abandon %s, without removing anything on the hypervisor?"
+				}
+				return a.askAboutList("destroy", fmt.Sprintf(question, event.Count(len(p.Removals), "machine")), p.Lines(), flags.yes)
+			},
+		})
+		if results == nil {
+			return err
+		}
+		a.view.Result(results, func(w io.Writer) { // no results of machines as text, because the view has already shown them
+			if done == nil {
+				fmt.Fprintf(w, "nixbench has booted no machine of cluster %s\n", s.Hive.ClusterName())
+				for _, other := range s.Dir.OthersWithMachines() {
+					fmt.Fprintf(w, "cluster %[1]s of this hive has machines; --set cluster.name=%[1]s selects it\n", other)
+				}
+				return
 			}
-			return a.askAboutList("destroy", fmt.Sprintf(question, event.Count(len(p.Removals), "machine")), p.Lines(), flags.yes)
-		},
-	})
-	if results == nil {
-		return err
-	}
-	a.view.Result(results, func(w io.Writer) { // no results of machines as text, because the view has already shown them
-		if done == nil {
-			fmt.Fprintf(w, "nixbench has booted no machine of cluster %s\n", s.Hive.ClusterName())
-			for _, other := range s.Dir.OthersWithMachines() {
-				fmt.Fprintf(w, "cluster %[1]s of this hive has machines; --set cluster.name=%[1]s selects it\n", other)
+			for _, line := range done.Remaining {
+				fmt.Fprintln(w, line)
 			}
-			return
-		}
-		for _, line := range done.Remaining {
-			fmt.Fprintln(w, line)
-		}
-		if err == nil && done.WholeCluster && len(done.Removals) == 0 {
-			fmt.Fprintln(w, "the remaining networks, images and keys of this cluster are removed")
-		}
+			if err == nil && done.WholeCluster && len(done.Removals) == 0 {
+				fmt.Fprintln(w, "the remaining networks, images and keys of this cluster are removed")
+			}
+		})
+		return err
 	})
-	return err
 }

@@ -96,33 +96,30 @@ func evalExpression(a *app, x nixeval.Expression, instantiate bool) error {
 
 // evalHive prints the nodes that --on selects. With instantiate, it prints the derivations of their systems instead.
 func evalHive(a *app, on []string, instantiate, keepGoing bool) error {
-	s, err := a.openNodes(fleetFlags{on: on}, deploy.SelectedNodes)
-	if err != nil {
+	return a.inSession(fleetFlags{on: on}, onNodes("", deploy.SelectedNodes), func(s *deploy.Session) error {
+		if !instantiate {
+			shown := newHiveView(s.Hive, s.Nodes)
+			rows := []ui.Row{{"NODE", "UNIT", "HOST", "TAGS"}}
+			for _, n := range shown.Nodes {
+				rows = append(rows, ui.Row{n.Name, n.Unit, cmp.Or(strings.Join(n.TargetHosts, ", "), "-"), strings.Join(n.Tags, ",")})
+			}
+			a.view.Result(shown, func(w io.Writer) { ui.Table(w, rows) })
+			return deploy.CheckEvaluable(s.Hive, s.Nodes...)
+		}
+		closures, err := stages.Instantiate(a.ctx, s.Eval, s.Hive, s.Nodes, keepGoing, nil)
+		drvs := map[string]string{}
+		var rows []ui.Row
+		for _, n := range s.Nodes {
+			if c, ok := closures[n.Unit]; ok {
+				drvs[n.Name] = c.Drv
+				rows = append(rows, ui.Row{n.Name, c.Drv})
+			}
+		}
+		if len(rows) > 0 {
+			a.view.Result(drvs, func(w io.Writer) { listPaths(w, rows) })
+		}
 		return err
-	}
-	defer s.Close()
-	if !instantiate {
-		shown := newHiveView(s.Hive, s.Nodes)
-		rows := []ui.Row{{"NODE", "UNIT", "HOST", "TAGS"}}
-		for _, n := range shown.Nodes {
-			rows = append(rows, ui.Row{n.Name, n.Unit, cmp.Or(strings.Join(n.TargetHosts, ", "), "-"), strings.Join(n.Tags, ",")})
-		}
-		a.view.Result(shown, func(w io.Writer) { ui.Table(w, rows) })
-		return deploy.CheckEvaluable(s.Hive, s.Nodes...)
-	}
-	closures, err := stages.Instantiate(a.ctx, s.Eval, s.Hive, s.Nodes, keepGoing, nil)
-	drvs := map[string]string{}
-	var rows []ui.Row
-	for _, n := range s.Nodes {
-		if c, ok := closures[n.Unit]; ok {
-			drvs[n.Name] = c.Drv
-			rows = append(rows, ui.Row{n.Name, c.Drv})
-		}
-	}
-	if len(rows) > 0 {
-		a.view.Result(drvs, func(w io.Writer) { listPaths(w, rows) })
-	}
-	return err
+	})
 }
 
 // hiveView is the JSON output of `eval`. It contains the names of deployment.keys, but not the contents of the keys.

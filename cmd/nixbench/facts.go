@@ -31,30 +31,28 @@ NixOS modules get them in their argument runtime. It contains no secrets.`,
 			a.view.Result(json.RawMessage(facts.Schema), func(w io.Writer) { fmt.Fprint(w, facts.Schema) })
 			return nil
 		}
-		file := a.factsFile
-		if file == "" {
-			s, err := a.openNodes(fleetFlags{}, deploy.NoNodes)
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			file = s.Dir.Facts()
+		if a.factsFile != "" {
+			return showFacts(a, a.factsFile)
 		}
-		r, err := facts.Load(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			return failure.WithHint(fmt.Errorf("there are no facts yet: %w", err), "nixbench apply writes them when it boots machines; --facts FILE uses another file")
-		}
-		if err != nil {
-			return err
-		}
-		rows := []ui.Row{{"NODE", "ROLE", "ADDRESS"}}
-		for _, name := range nixeval.SortedNames(r.Nodes) {
-			n := r.Nodes[name]
-			rows = append(rows, ui.Row{name, n.Role, n.Address.String()})
-		}
-		a.view.Result(r, func(w io.Writer) { ui.Table(w, rows) })
-		return nil
+		return a.inSession(fleetFlags{}, onNodes("", deploy.NoNodes), func(s *deploy.Session) error { return showFacts(a, s.Dir.Facts()) })
 	})
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of runtime.json")
 	return cmd
+}
+
+func showFacts(a *app, file string) error {
+	r, err := facts.Load(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return failure.WithHint(fmt.Errorf("there are no facts yet: %w", err), "nixbench apply writes them when it boots machines; --facts FILE uses another file")
+	}
+	if err != nil {
+		return err
+	}
+	rows := []ui.Row{{"NODE", "ROLE", "ADDRESS"}}
+	for _, name := range nixeval.SortedNames(r.Nodes) {
+		n := r.Nodes[name]
+		rows = append(rows, ui.Row{name, n.Role, n.Address.String()})
+	}
+	a.view.Result(r, func(w io.Writer) { ui.Table(w, rows) })
+	return nil
 }

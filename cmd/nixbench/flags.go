@@ -12,7 +12,6 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/nixeval"
@@ -50,12 +49,12 @@ func (f *fleetFlags) addSkip(set *pflag.FlagSet) {
 	set.BoolVar(&f.skipUnreachable, "skip-unreachable", false, "leave out nodes at whose hosts nothing answers, as if all had deployment.optional")
 }
 
-// rollingFlags are the flags of commands that change the nodes of a running cluster in waves.
+// rollingFlags are the flags of commands that change the nodes of a running cluster in waves. Most of them are fields of options.
 type rollingFlags struct {
 	fleetFlags
 	maxUnavailable string
-	noDrain        bool
-	drainDelete    []string
+	rollback       string // one of the words of addArming
+	options        stages.Options
 }
 
 func (f *rollingFlags) add(set *pflag.FlagSet) {
@@ -67,12 +66,12 @@ func (f *rollingFlags) add(set *pflag.FlagSet) {
 
 // addDrain defines the flags about drains. noDrain is the help text of --no-drain.
 func (f *rollingFlags) addDrain(set *pflag.FlagSet, noDrain string) {
-	set.BoolVar(&f.noDrain, "no-drain", false, noDrain)
+	set.BoolVar(&f.options.WithoutDrain, "no-drain", false, noDrain)
 	var kinds []string
 	for _, o := range drainOptions() {
 		kinds = append(kinds, o.Name+" ("+o.Help+")")
 	}
-	set.StringSliceVar(&f.drainDelete, "drain-delete", nil, "let a drain delete this `WORK` permanently: "+strings.Join(kinds, ", "))
+	set.StringSliceVar(&f.options.Drain.Allowed, "drain-delete", nil, "let a drain delete this `WORK` permanently: "+strings.Join(kinds, ", "))
 }
 
 // drainOptions returns the kinds of work that a drain deletes only with --drain-delete.
@@ -85,21 +84,22 @@ func drainOptions() (all []engine.DrainOption) {
 
 // toOptions validates the flags, and converts them to options of a run.
 func (f *rollingFlags) toOptions() (stages.Options, error) {
-	o := stages.Options{
-		Options:  plan.Options{WithoutDrain: f.noDrain},
-		Parallel: f.parallel, Drain: engine.DrainOptions{Allowed: f.drainDelete}, Partial: len(f.on) > 0,
+	o := f.options
+	o.Parallel, o.Partial, o.RollbackAll = f.parallel, len(f.on) > 0, f.rollback == "all"
+	if f.rollback == "off" {
+		o.Confirm = 0
 	}
 	if f.parallel < 0 {
 		return o, failure.NewUsage("--parallel must not be negative (it is %d); 0 means all at once", f.parallel)
 	}
-	if f.noDrain && len(f.drainDelete) > 0 {
+	if o.WithoutDrain && len(o.Drain.Allowed) > 0 {
 		return o, failure.NewUsage("--no-drain excludes --drain-delete, because nothing is drained")
 	}
 	var known []string
 	for _, option := range drainOptions() {
 		known = append(known, option.Name)
 	}
-	for _, name := range f.drainDelete {
+	for _, name := range o.Drain.Allowed {
 		if !slices.Contains(known, name) {
 			return o, failure.NewUsage("--drain-delete: there is no work %q; there are %s", name, strings.Join(known, ", "))
 		}
@@ -109,68 +109,43 @@ func (f *rollingFlags) toOptions() (stages.Options, error) {
 	return o, err
 }
 
-// armFlags are the flags about the armed rollback: a node activates its previous system unless nixbench confirms the switch in
-// time.
-type armFlags struct {
-	rollback string // one of rollbackWords
-	timeouts timeouts
-	noHealth bool
-}
-
-// addArming defines the flags. rollbackWords are the values of --rollback that the command accepts, and more its other time limits.
-func (f *armFlags) addArming(set *pflag.FlagSet, rollbackHelp string, rollbackWords []string, more ...timeLimit) {
+// addArming defines the flags about the armed rollback: a node activates its previous system unless nixbench confirms the switch in time.
+// rollbackWords are the values of --rollback that the command accepts, and more its other time limits.
+func (f *rollingFlags) addArming(set *pflag.FlagSet, rollbackHelp string, rollbackWords []string, more ...timeLimit) {
 	addChoice(set, &f.rollback, "rollback", rollbackWords, rollbackHelp)
-	set.BoolVar(&f.noHealth, "no-health-checks", false, noHealthHelp)
-	f.timeouts.add(set, append([]timeLimit{
-		{"confirm", time.Minute, 5 * time.Second, "after its last progress, a node waits for a confirmation of the switch before it rolls back"},
-		{"settle", 3 * time.Second, 0, "for which units that the switch has started must stay up"},
+	set.BoolVar(&f.options.WithoutHealthChecks, "no-health-checks", false, noHealthHelp)
+	addTimeouts(set, append([]timeLimit{
+		{"confirm", &f.options.Confirm, time.Minute, 5 * time.Second, "after its last progress, a node waits for a confirmation of the switch before it rolls back"},
+		{"settle", &f.options.SettleTime, 3 * time.Second, 0, "for which units that the switch has started must stay up"},
 	}, more...)...)
-}
-
-// confirm returns the time limit for the confirmation of a switch; 0: no rollback is armed.
-func (f *armFlags) confirm() time.Duration {
-	if f.rollback == "off" {
-		return 0
-	}
-	return f.timeouts.of("confirm")
 }
 
 // timeLimit is a time limit that the flag --timeout sets.
 type timeLimit struct {
-	name       string
-	value, min time.Duration // min is the smallest value that the flag accepts
-	help       string
+	name        string
+	value       *time.Duration
+	preset, min time.Duration // the default, and the smallest value that the flag accepts
+	help        string
 }
 
 // timeouts is the value of the flag --timeout: the time limits of a command.
 type timeouts []timeLimit
 
-// add defines the flag. The values of limits are the defaults. If there is only one limit, the flag accepts a duration without a
-// name.
-func (t *timeouts) add(set *pflag.FlagSet, limits ...timeLimit) {
-	*t = limits
-	usage := "time limit: `DURATION` " + limits[0].help
-	if len(limits) > 1 {
-		usage = "time limits, `NAME=DURATION` between commas:"
-		for _, l := range limits {
-			if usage += " " + l.name; l.value > 0 {
-				usage += " (" + formatShortDuration(l.value) + ")"
-			}
-			usage += " " + l.help + ";"
+// addTimeouts defines the flag --timeout. If there is only one limit, the flag accepts a duration without a name.
+func addTimeouts(set *pflag.FlagSet, limits ...timeLimit) {
+	var each []string
+	for _, l := range limits {
+		text := l.name
+		if *l.value = l.preset; l.preset > 0 {
+			text += " (" + formatShortDuration(l.preset) + ")"
 		}
-		usage = strings.TrimSuffix(usage, ";")
+		each = append(each, text+" "+l.help)
 	}
-	set.Var(t, "timeout", usage)
-}
-
-// of returns the time limit with this name; 0: the command does not have it.
-func (t timeouts) of(name string) time.Duration {
-	for _, l := range t {
-		if l.name == name {
-			return l.value
-		}
+	usage := "time limits, `NAME=DURATION` between commas: " + strings.Join(each, "; ")
+	if len(limits) == 1 {
+		usage = "time limit: `DURATION` " + limits[0].help
 	}
-	return 0
+	set.Var(timeouts(limits), "timeout", usage)
 }
 
 func (t timeouts) Type() string { return "string" }
@@ -178,16 +153,16 @@ func (t timeouts) Type() string { return "string" }
 // String returns the default that the help shows.
 func (t timeouts) String() string {
 	if len(t) == 1 {
-		return formatShortDuration(t[0].value)
+		return formatShortDuration(t[0].preset)
 	}
 	return ""
 }
 
 // Set implements [pflag.Value].
 func (t timeouts) Set(text string) error {
-	var names []string
-	for _, l := range t {
-		names = append(names, l.name)
+	names := make([]string, len(t))
+	for i, l := range t {
+		names[i] = l.name
 	}
 	for part := range strings.SplitSeq(text, ",") {
 		name, duration, named := strings.Cut(part, "=")
@@ -205,7 +180,7 @@ func (t timeouts) Set(text string) error {
 		if d < t[i].min {
 			return fmt.Errorf("the time limit %s must be at least %s", name, formatShortDuration(t[i].min))
 		}
-		t[i].value = d
+		*t[i].value = d
 	}
 	return nil
 }

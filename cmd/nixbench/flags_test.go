@@ -123,24 +123,25 @@ func TestTimeouts(t *testing.T) {
 		"--rollback off":       "confirm 0s, settle 3s",
 		"--rollback never":     "it must be one of node, off",
 	} {
-		var f armFlags
+		var f rollingFlags
 		set := pflag.NewFlagSet("", pflag.ContinueOnError)
 		f.addArming(set, rollbackHelp, []string{"node", "off"})
 		got := ""
 		if err := set.Parse(strings.Fields(text)); err != nil {
 			got = err.Error()
 		} else {
-			got = fmt.Sprintf("confirm %v, settle %v", f.confirm(), f.timeouts.of("settle"))
+			o, err := f.toOptions()
+			got = fmt.Sprintf("confirm %v, settle %v, %v", o.Confirm, o.SettleTime, err)
 		}
 		if !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
-	var single timeouts
+	var single time.Duration
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
-	single.add(set, timeLimit{"check", time.Minute, time.Second, "until all conditions hold"})
+	addTimeouts(set, timeLimit{"check", &single, time.Minute, time.Second, "until all conditions hold"})
 	for _, text := range []string{"--timeout=5m", "--timeout=check=5m"} {
-		if err := set.Parse([]string{text}); err != nil || single.of("check") != 5*time.Minute || set.Lookup("timeout").DefValue != "1m" {
+		if err := set.Parse([]string{text}); err != nil || single != 5*time.Minute || set.Lookup("timeout").DefValue != "1m" {
 			t.Errorf("%s: %v, %v", text, single, err)
 		}
 	}

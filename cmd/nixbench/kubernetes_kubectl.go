@@ -52,25 +52,22 @@ func kubectlCommand(a *app) *cobra.Command {
 			return failure.WithHint(errors.New("kubectl is not installed on this machine"),
 				"install it, or run it on a control plane: nixbench ssh NODE -- kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes")
 		}
-		s, err := a.openNodes(fleetFlags{acceptNew: flags.acceptNew}, deploy.SelectedNodes)
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		cluster, err := deploy.ClusterOf(s, kubernetes.Kind, "kubectl")
-		if err != nil {
-			return err
-		}
-		access, err := ensureAccess(a.ctx, s.Dir, cluster, time.Now())
-		if err != nil {
-			return err
-		}
-		if flags.forward || !isReachable(a.ctx, access) {
-			return withForwardedAPI(a.ctx, s, cluster, access, func(file string, _ <-chan struct{}) error {
-				return execKubectl(a, path, file, args)
-			})
-		}
-		return execKubectl(a, path, accessFile(s.Dir), args)
+		return a.inSession(fleetFlags{acceptNew: flags.acceptNew}, onNodes("", deploy.SelectedNodes), func(s *deploy.Session) error {
+			cluster, err := deploy.ClusterOf(s, kubernetes.Kind, "kubectl")
+			if err != nil {
+				return err
+			}
+			access, err := ensureAccess(a.ctx, s.Dir, cluster, time.Now())
+			if err != nil {
+				return err
+			}
+			if flags.forward || !isReachable(a.ctx, access) {
+				return withForwardedAPI(a.ctx, s, cluster, access, func(file string, _ <-chan struct{}) error {
+					return execKubectl(a, path, file, args)
+				})
+			}
+			return execKubectl(a, path, accessFile(s.Dir), args)
+		})
 	})
 	f := cmd.Flags()
 	f.SetInterspersed(false) // leave flags after the first argument to kubectl

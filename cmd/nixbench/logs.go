@@ -71,13 +71,13 @@ func logsCommand(a *app) *cobra.Command {
 // journalctl returns the command that prints the journal of a systemd unit. If unit is empty, it is the whole journal.
 func (f logsFlags) journalctl(unit string) ([]string, error) {
 	lines := f.lines
-	if n, err := strconv.Atoi(lines); lines != "" && lines != "all" && (err != nil || n < 0) {
-		return nil, failure.NewUsage("--lines must be a number or all (it is %s)", lines)
-	}
-	if lines == "" && f.since == "" {
+	switch n, err := strconv.Atoi(lines); {
+	case lines == "" && f.since == "":
 		lines = "100"
-	} else if lines == "" {
+	case lines == "":
 		lines = "all"
+	case lines != "all" && (err != nil || n < 0):
+		return nil, failure.NewUsage("--lines must be a number or all (it is %s)", lines)
 	}
 	argv := []string{"journalctl", "--no-pager", "--quiet", "--no-hostname", "--output=short-iso", "--lines=" + lines}
 	if f.follow {
@@ -94,43 +94,40 @@ func (f logsFlags) journalctl(unit string) ([]string, error) {
 
 // runLogs shows the journals of nodes. Without --on, the only element of on is the name of the node.
 func runLogs(a *app, on []string, argv []string, flags logsFlags) error {
-	s, err := a.open(flags.fleetFlags, func(r *deploy.Request) {
-		r.Nodes = deploy.RemoteNodes
-		if len(flags.on) == 0 {
+	set := func(r *deploy.Request) {
+		if r.Nodes = deploy.RemoteNodes; len(flags.on) == 0 {
 			r.Pick = deploy.NodeNamed(on[0])
 		}
-	})
-	if err != nil {
-		return err
 	}
-	defer s.Close()
-	prefixed := len(s.Nodes) > 1 || a.json
-	out, errs := a.view.Raw()
-	results := deploy.RunOnNodes(a.ctx, s, func(ctx context.Context, h *remote.Host, n nixeval.Node) error {
-		empty := true
-		split := func(w io.Writer, began func()) *lines.Writer {
-			return &lines.Writer{Err: a.view.Err, Each: func(line string) {
-				if began(); prefixed {
-					a.view.Output(n.Name, line)
-				} else {
-					fmt.Fprintln(ui.Printable(w), line)
-				}
-			}}
+	return a.inSession(flags.fleetFlags, set, func(s *deploy.Session) error {
+		prefixed := len(s.Nodes) > 1 || a.json
+		out, errs := a.view.Raw()
+		results := deploy.RunOnNodes(a.ctx, s, func(ctx context.Context, h *remote.Host, n nixeval.Node) error {
+			empty := true
+			split := func(w io.Writer, began func()) *lines.Writer {
+				return &lines.Writer{Err: a.view.Err, Each: func(line string) {
+					if began(); prefixed {
+						a.view.Output(n.Name, line)
+					} else {
+						fmt.Fprintln(ui.Printable(w), line)
+					}
+				}}
+			}
+			stdout, stderr := split(out, func() { empty = false }), split(errs, func() {})
+			err := h.Run(ctx, remote.Cmd{Argv: argv, Sudo: true, Unlimited: true, Stdout: stdout, Stderr: stderr})
+			stdout.Flush()
+			stderr.Flush()
+			if err == nil && empty {
+				a.note("%s: its journal has no such lines", n.Name)
+			}
+			return err
+		})
+		switch {
+		case a.ctx.Err() == nil:
+			return joinExitErrors(results)
+		case flags.follow: // the usual end
+			return nil
 		}
-		stdout, stderr := split(out, func() { empty = false }), split(errs, func() {})
-		err := h.Run(ctx, remote.Cmd{Argv: argv, Sudo: true, Unlimited: true, Stdout: stdout, Stderr: stderr})
-		stdout.Flush()
-		stderr.Flush()
-		if err == nil && empty {
-			a.note("%s: its journal has no such lines", n.Name)
-		}
-		return err
+		return context.Cause(a.ctx)
 	})
-	switch {
-	case a.ctx.Err() == nil:
-		return joinExitErrors(results)
-	case flags.follow: // the usual end
-		return nil
-	}
-	return context.Cause(a.ctx)
 }

@@ -33,8 +33,8 @@ FILE executes. It contains no secrets.`
 
 type planFlags struct {
 	rollingFlags
-	noKeys, keepGoing, recreate, exitCode bool
-	out                                   string
+	exitCode bool
+	out      string
 }
 
 func planCommand(a *app) *cobra.Command {
@@ -53,36 +53,32 @@ func planCommand(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		options.WithoutKeys, options.KeepGoing, options.Recreate = flags.noKeys, flags.keepGoing, flags.recreate
-		if err := checkPlanFile(a, flags.out, flags.keepGoing); err != nil {
+		if err := checkPlanFile(a, flags.out, options.KeepGoing); err != nil {
 			return err
 		}
-		s, err := a.openNodes(flags.fleetFlags, deploy.DeployedNodes)
-		if err != nil {
+		return a.inSession(flags.fleetFlags, onNodes("", deploy.DeployedNodes), func(s *deploy.Session) error {
+			made, err := s.Plan(a.ctx, options, flags.out, stages.PlanArguments{
+				Sets: append([]string{}, a.sets...), NoKeys: options.WithoutKeys, Recreate: options.Recreate,
+				NoDrain: options.WithoutDrain, DrainAllowed: append([]string{}, options.Drain.Allowed...), MaxUnavailable: flags.maxUnavailable, SkipUnreachable: flags.skipUnreachable,
+			})
+			if made.Nodes != nil {
+				a.view.Result(made.Nodes, func(w io.Writer) { writePreviews(w, made.Nodes) })
+			}
+			switch {
+			case err != nil || !flags.exitCode:
+			case made.Unknown != nil:
+				err = made.Unknown
+			case made.Changes():
+				err = errChanges
+			}
 			return err
-		}
-		defer s.Close()
-		made, err := s.Plan(a.ctx, options, flags.out, stages.PlanArguments{
-			Sets: append([]string{}, a.sets...), NoKeys: flags.noKeys, Recreate: flags.recreate,
-			NoDrain: flags.noDrain, DrainAllowed: append([]string{}, flags.drainDelete...), MaxUnavailable: flags.maxUnavailable, SkipUnreachable: flags.skipUnreachable,
 		})
-		if made.Nodes != nil {
-			a.view.Result(made.Nodes, func(w io.Writer) { writePreviews(w, made.Nodes) })
-		}
-		switch {
-		case err != nil || !flags.exitCode:
-		case made.Unknown != nil:
-			err = made.Unknown
-		case made.Changes():
-			err = errChanges
-		}
-		return err
 	})
 	f := cmd.Flags()
 	flags.add(f)
-	f.BoolVar(&flags.noKeys, "no-keys", false, "do not compare deployment.keys")
-	f.BoolVar(&flags.recreate, "recreate", false, "show the plan of apply --recreate")
-	f.BoolVar(&flags.keepGoing, "keep-going", false, "show the other nodes if some cannot be evaluated or built")
+	f.BoolVar(&flags.options.WithoutKeys, "no-keys", false, "do not compare deployment.keys")
+	f.BoolVar(&flags.options.Recreate, "recreate", false, "show the plan of apply --recreate")
+	f.BoolVar(&flags.options.KeepGoing, "keep-going", false, "show the other nodes if some cannot be evaluated or built")
 	f.BoolVar(&flags.exitCode, "exit-code", false, "exit with 11 if apply would change anything")
 	f.StringVarP(&flags.out, "out", "o", "", "write the plan to `FILE`, for nixbench apply FILE")
 	return cmd

@@ -31,8 +31,8 @@ machines and asks before; without a terminal it requires --yes.`
 // powerFlags are the flags of stop and start.
 type powerFlags struct {
 	fleetFlags
-	timeouts   timeouts
-	force, yes bool
+	options machine.PowerOptions
+	yes     bool
 }
 
 func stopCommand(a *app) *cobra.Command {
@@ -64,8 +64,8 @@ func stopCommand(a *app) *cobra.Command {
 	})
 	f := cmd.Flags()
 	flags.add(f)
-	flags.timeouts.add(f, timeLimit{"stop", 2 * time.Minute, time.Second, "until a machine is off"})
-	f.BoolVar(&flags.force, "force", false, "stop machines that are not off after --timeout, as a power failure does")
+	addTimeouts(f, timeLimit{"stop", &flags.options.Timeout, 2 * time.Minute, time.Second, "until a machine is off"})
+	f.BoolVar(&flags.options.Force, "force", false, "stop machines that are not off after --timeout, as a power failure does")
 	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask before all machines are stopped")
 	return cmd
 }
@@ -75,19 +75,17 @@ func stopCommand(a *app) *cobra.Command {
 func changePower(a *app, command string, flags powerFlags, ask func(*machine.Power, []nixeval.Node) error,
 	change func(*machine.Power, context.Context, []nixeval.Node, *runs.Recorder, machine.PowerOptions) ([]state.NodeResult, error),
 ) error {
-	s, err := a.open(flags.fleetFlags, func(r *deploy.Request) {
+	set := func(r *deploy.Request) {
 		r.Command, r.Nodes, r.AllNodesOnly = command, deploy.BootedNodes, command == "stop"
-	})
-	if err != nil {
+	}
+	return a.inSession(flags.fleetFlags, set, func(s *deploy.Session) error {
+		flags.options.Parallel = flags.parallel
+		results, err := s.ChangePower(a.ctx, flags.options, func(p *machine.Power) error { return ask(p, s.Nodes) }, change)
+		if results != nil {
+			a.view.Result(results, func(io.Writer) {})
+		}
 		return err
-	}
-	defer s.Close()
-	o := machine.PowerOptions{Parallel: flags.parallel, Timeout: flags.timeouts[0].value, Force: flags.force}
-	results, err := s.ChangePower(a.ctx, o, func(p *machine.Power) error { return ask(p, s.Nodes) }, change)
-	if results != nil {
-		a.view.Result(results, func(io.Writer) {})
-	}
-	return err
+	})
 }
 
 const startLong = `Start the machines that nixbench has booted before and that are off, paused or
@@ -111,7 +109,7 @@ func startCommand(a *app) *cobra.Command {
 	})
 	f := cmd.Flags()
 	flags.add(f)
-	flags.timeouts.add(f, timeLimit{"boot", 5 * time.Minute, time.Second, "until a machine is ready"})
+	addTimeouts(f, timeLimit{"boot", &flags.options.Timeout, 5 * time.Minute, time.Second, "until a machine is ready"})
 	return cmd
 }
 
@@ -125,14 +123,9 @@ node is drained before, and uncordoned afterwards.
 Without --on it reboots all nodes and asks before; without a terminal it
 requires --yes.`
 
-type rebootFlags struct {
-	rollingFlags
-	ifNeeded, yes, noHealth bool
-	timeouts                timeouts
-}
-
 func rebootCommand(a *app) *cobra.Command {
-	var flags rebootFlags
+	var flags rollingFlags
+	var ifNeeded, yes bool
 	cmd := &cobra.Command{
 		Use:   "reboot",
 		Short: "Reboot nodes, and wait until they are back",
@@ -145,29 +138,26 @@ func rebootCommand(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		o.RebootTimeout, o.WithoutHealthChecks = flags.timeouts.of("reboot"), flags.noHealth
-		if err := a.requireConfirmation("reboot", flags.on, flags.yes); err != nil {
+		if err := a.requireConfirmation("reboot", flags.on, yes); err != nil {
 			return err
 		}
-		s, err := a.open(flags.fleetFlags, func(r *deploy.Request) {
+		set := func(r *deploy.Request) {
 			r.Command, r.AllNodesOnly, r.Nodes = "reboot", true, deploy.RemoteNodes
-		})
-		if err != nil {
-			return err
 		}
-		defer s.Close()
-		steps := stages.PlanReboot(s.Inspect(a.ctx), flags.ifNeeded)
-		return executeSteps(a, s, steps, o, "reboot", flags.on, flags.yes, func(w io.Writer) {
-			if len(steps) > 0 { // otherwise all selected nodes are away
-				fmt.Fprintln(w, "no node needs a reboot")
-			}
+		return a.inSession(flags.fleetFlags, set, func(s *deploy.Session) error {
+			steps := stages.PlanReboot(s.Inspect(a.ctx), ifNeeded)
+			return executeSteps(a, s, steps, o, "reboot", flags.on, yes, func(w io.Writer) {
+				if len(steps) > 0 { // otherwise all selected nodes are away
+					fmt.Fprintln(w, "no node needs a reboot")
+				}
+			})
 		})
 	})
 	f := cmd.Flags()
 	flags.add(f)
-	f.BoolVar(&flags.ifNeeded, "if-needed", false, "reboot only nodes that would boot another kernel than the running one")
-	f.BoolVar(&flags.noHealth, "no-health-checks", false, noHealthHelp)
-	flags.timeouts.add(f, timeLimit{"reboot", 5 * time.Minute, time.Second, "until a node is back"})
-	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask before all nodes are changed")
+	f.BoolVar(&ifNeeded, "if-needed", false, "reboot only nodes that would boot another kernel than the running one")
+	f.BoolVar(&flags.options.WithoutHealthChecks, "no-health-checks", false, noHealthHelp)
+	addTimeouts(f, timeLimit{"reboot", &flags.options.RebootTimeout, 5 * time.Minute, time.Second, "until a node is back"})
+	f.BoolVarP(&yes, "yes", "y", false, "do not ask before all nodes are changed")
 	return cmd
 }

@@ -32,7 +32,6 @@ apply deploys the hive again.`
 
 type rollbackFlags struct {
 	rollingFlags
-	armFlags
 	to       string
 	yes, dry bool
 }
@@ -63,32 +62,29 @@ func runRollback(a *app, flags rollbackFlags) error {
 	if err != nil {
 		return err
 	}
-	o.Confirm, o.SettleTime, o.WithoutHealthChecks = flags.confirm(), flags.timeouts.of("settle"), flags.noHealth
 	if err := a.requireConfirmation("rollback", flags.on, flags.yes || flags.dry); err != nil {
 		return err
 	}
-	s, err := a.open(flags.fleetFlags, func(r *deploy.Request) {
+	set := func(r *deploy.Request) {
 		if r.Nodes = deploy.RemoteNodes; !flags.dry {
 			r.Command, r.AllNodesOnly = "rollback", true
 		}
+	}
+	return a.inSession(flags.fleetFlags, set, func(s *deploy.Session) error {
+		steps, err := s.PlanRollback(a.ctx, flags.to)
+		if err != nil {
+			return err
+		}
+		show := func(w io.Writer) { writeSteps(w, steps) }
+		if flags.dry {
+			a.view.Result(stepViewsOf(steps), show)
+			return joinStepErrors(steps)
+		}
+		if slices.ContainsFunc(steps, stages.Step.ChangesNode) {
+			a.announce(show)
+		}
+		return executeSteps(a, s, steps, o, "roll back", flags.on, flags.yes, show)
 	})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	steps, err := s.PlanRollback(a.ctx, flags.to)
-	if err != nil {
-		return err
-	}
-	if flags.dry {
-		a.view.Result(stepViewsOf(steps), func(w io.Writer) { writeSteps(w, steps) })
-		return joinStepErrors(steps)
-	}
-	show := func(w io.Writer) { writeSteps(w, steps) }
-	if slices.ContainsFunc(steps, stages.Step.ChangesNode) {
-		a.announce(show)
-	}
-	return executeSteps(a, s, steps, o, "roll back", flags.on, flags.yes, show)
 }
 
 // executeSteps asks the user whether to carry out the steps of a rollback or a reboot, and does it. If no step changes a node, it

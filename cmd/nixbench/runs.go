@@ -50,24 +50,21 @@ each node in one of them. RUN is the beginning of a run's name, or "last". With
 		case !flags.html && flags.out != "":
 			return failure.NewUsage("runs: -o requires --html")
 		}
-		s, err := a.openNodes(fleetFlags{}, deploy.NoNodes)
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		if ref == "" {
-			return listRuns(a.view, s.Dir)
-		}
-		run, err := runs.Open(s.Dir, ref)
-		switch {
-		case err != nil:
-			return err
-		case flags.html:
-			return writeHTMLPage(a.view, run, flags.out)
-		case flags.log != "":
-			return showLog(a, run, flags.log)
-		}
-		return showRun(a.view, run)
+		return a.inSession(fleetFlags{}, onNodes("", deploy.NoNodes), func(s *deploy.Session) error {
+			if ref == "" {
+				return listRuns(a.view, s.Dir)
+			}
+			run, err := runs.Open(s.Dir, ref)
+			switch {
+			case err != nil:
+				return err
+			case flags.html:
+				return writeHTMLPage(a.view, run, flags.out)
+			case flags.log != "":
+				return showLog(a, run, flags.log)
+			}
+			return showRun(a.view, run)
+		})
 	})
 	f := cmd.Flags()
 	f.StringVar(&flags.log, "log", "", "print the output of `NODE` during the run")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
@@ -46,27 +47,24 @@ func sshCommand(a *app) *cobra.Command {
 
 // runSSH replaces nixbench by an ssh process that logs in to a node.
 func runSSH(a *app, name string, command []string, acceptNew bool) error {
-	s, err := a.openNode(name, fleetFlags{acceptNew: acceptNew})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	target, err := s.Fleet.AnsweringTarget(a.ctx, s.Nodes[0])
-	if err != nil {
-		return err
-	}
-	program, err := exec.LookPath("ssh")
-	if err != nil {
-		return failure.WithHint(fmt.Errorf("%s: %w", name, err), "install OpenSSH's client")
-	}
-	argv := buildSSHArgv(target, s.Dir.KnownHosts(), acceptNew, command)
-	if err := a.view.Close(); err != nil {
-		return err
-	}
-	if err := syscall.Exec(program, argv, os.Environ()); err != nil {
-		return fmt.Errorf("%s: %s: %w", name, program, err)
-	}
-	return nil
+	return a.inSession(fleetFlags{acceptNew: acceptNew}, onNode(name), func(s *deploy.Session) error {
+		target, err := s.Fleet.AnsweringTarget(a.ctx, s.Nodes[0])
+		if err != nil {
+			return err
+		}
+		program, err := exec.LookPath("ssh")
+		if err != nil {
+			return failure.WithHint(fmt.Errorf("%s: %w", name, err), "install OpenSSH's client")
+		}
+		argv := buildSSHArgv(target, s.Dir.KnownHosts(), acceptNew, command)
+		if err := a.view.Close(); err != nil {
+			return err
+		}
+		if err := syscall.Exec(program, argv, os.Environ()); err != nil {
+			return fmt.Errorf("%s: %s: %w", name, program, err)
+		}
+		return nil
+	})
 }
 
 // buildSSHArgv returns the command line of OpenSSH for a target. known is the file with the host keys of machines that nixbench

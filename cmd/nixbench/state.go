@@ -49,18 +49,15 @@ records of runs, sweeps of bench, and roots of the garbage collector.`,
 		if err != nil {
 			return err
 		}
-		s, err := a.openLocked("state export")
-		if err != nil {
+		return a.inSession(fleetFlags{}, onNodes("state export", deploy.NoNodes), func(s *deploy.Session) error {
+			r, err := archive.Export(s.Lock, s.Hive.ClusterName(), args[0], to)
+			if err == nil {
+				a.view.Result(r, func(w io.Writer) {
+					fmt.Fprintf(w, "exported the state of %s to %s: %d files\n", s.Hive.ClusterName(), args[0], r.Files)
+				})
+			}
 			return err
-		}
-		defer s.Close()
-		r, err := archive.Export(s.Lock, s.Hive.ClusterName(), args[0], to)
-		if err == nil {
-			a.view.Result(r, func(w io.Writer) {
-				fmt.Fprintf(w, "exported the state of %s to %s: %d files\n", s.Hive.ClusterName(), args[0], r.Files)
-			})
-		}
-		return err
+		})
 	})
 	f := cmd.Flags()
 	f.StringArrayVar(&recipients, "recipient", nil, "encrypt to this public `KEY`: age1…, ssh-ed25519 … or ssh-rsa …; repeatable")
@@ -93,23 +90,20 @@ your team.`,
 		if err != nil {
 			return err
 		}
-		s, err := a.openLocked("state import")
-		if err != nil {
+		return a.inSession(fleetFlags{}, onNodes("state import", deploy.NoNodes), func(s *deploy.Session) error {
+			cluster := s.Hive.ClusterName()
+			r, err := archive.Import(s.Lock, cluster, args[0], force, identities)
+			if err == nil {
+				a.view.Result(r, func(w io.Writer) {
+					if r.Changed {
+						fmt.Fprintf(w, "imported the state of %s that %s exported on %s: %d files\n", cluster, r.By, r.Exported.Local().Format("2006-01-02 15:04"), r.Files)
+					} else {
+						fmt.Fprintf(w, "nothing changed: the state of %s is that of %s\n", cluster, args[0])
+					}
+				})
+			}
 			return err
-		}
-		defer s.Close()
-		cluster := s.Hive.ClusterName()
-		r, err := archive.Import(s.Lock, cluster, args[0], force, identities)
-		if err == nil {
-			a.view.Result(r, func(w io.Writer) {
-				if r.Changed {
-					fmt.Fprintf(w, "imported the state of %s that %s exported on %s: %d files\n", cluster, r.By, r.Exported.Local().Format("2006-01-02 15:04"), r.Files)
-				} else {
-					fmt.Fprintf(w, "nothing changed: the state of %s is that of %s\n", cluster, args[0])
-				}
-			})
-		}
-		return err
+		})
 	})
 	cmd.Flags().StringArrayVar(&files, "identity", nil, "decrypt with the private key in `FILE`: identities of age, or a private key of SSH; repeatable")
 	cmd.Flags().BoolVar(&force, "force", false, "replace the state even if it has changes that FILE lacks")
