@@ -80,7 +80,6 @@ func (a *app) openView() {
 	})
 }
 
-// finish closes the view, and returns the exit code for err. If err is not nil, it shows err before.
 func (a *app) finish(err error) int {
 	a.openView()
 	code := exitCode(err)
@@ -109,7 +108,6 @@ func (a *app) sendEvent(e event.Event) {
 	a.view.Event(e)
 }
 
-// note sends a message for the user.
 func (a *app) note(format string, args ...any) { event.Sink(a.sendEvent).Note(format, args...) }
 
 // lendTerminal calls f, which uses the terminal, for example for another program. Until f returns, nixbench writes nothing. After
@@ -120,7 +118,6 @@ func (a *app) lendTerminal(f func()) {
 	a.view.Pause(f)
 }
 
-// preferInterrupt returns errInterrupted if the command failed after an interrupt signal, and otherwise err.
 func (a *app) preferInterrupt(err error) error {
 	if err != nil && errors.Is(context.Cause(a.ctx), errInterrupted) {
 		return errInterrupted
@@ -128,7 +125,6 @@ func (a *app) preferInterrupt(err error) error {
 	return err
 }
 
-// newRequest makes a request of the global flags, and of f, a command's flags about nodes.
 func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 	r := deploy.Request{
 		File: a.file, Flake: a.flake, Parallel: f.parallel, AcceptNewHostKeys: f.acceptNew, SSHPrograms: a.sshPrograms,
@@ -195,7 +191,6 @@ func onNodes(command string, filter deploy.NodeFilter) func(*deploy.Request) {
 	return func(r *deploy.Request) { r.Command, r.Nodes = command, filter }
 }
 
-// onNode returns the change of a request for the node with this name.
 func onNode(name string) func(*deploy.Request) {
 	return func(r *deploy.Request) { r.Pick = deploy.NodeNamed(name) }
 }

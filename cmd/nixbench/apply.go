@@ -120,7 +120,6 @@ func applyCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// parseGoal returns the goal in the arguments of a command, or the default goal.
 func parseGoal(args []string, goal node.Goal) (node.Goal, error) {
 	if len(args) == 0 {
 		return goal, nil
@@ -170,7 +169,6 @@ hive no longer contains. Systems are neither evaluated nor switched.`,
 	return cmd
 }
 
-// toOptions validates the flags and converts them to the options of an apply.
 func (f *applyFlags) toOptions(goal node.Goal) (stages.Options, error) {
 	o, err := f.rollingFlags.toOptions()
 	if o.Goal = goal; goal == "keys" {
@@ -281,7 +279,6 @@ var (
 	fixedByDecision   = []string{"on", "no-keys", "no-drain", "drain-delete", "max-unavailable", "reboot"}
 )
 
-// runApplyPlan executes a saved plan.
 func runApplyPlan(a *app, file string, flags applyFlags, set *pflag.FlagSet) error {
 	r, err := a.newRequest(flags.fleetFlags)
 	if err != nil {

@@ -16,7 +16,14 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const applyLocalLong = `Evaluate and build the system of this machine, and switch to it, like nixbench
+func applyLocalCommand(a *app) *cobra.Command {
+	flags := applyFlags{noBuildThere: true}
+	var name string
+	var sudo bool
+	cmd := &cobra.Command{
+		Use:   "apply-local [GOAL]",
+		Short: "Switch the machine that this runs on",
+		Long: `Evaluate and build the system of this machine, and switch to it, like nixbench
 apply. The node is the one whose name is the host name of this machine, or
 --node. It must have deployment.allowLocalDeployment = true.
 
@@ -24,16 +31,7 @@ It needs root. With --sudo it evaluates and builds as the current user, and runs
 the other commands with deployment.privilegeEscalationCommand.
 
 The armed rollback detects a switch that fails or hangs, but not a switch after
-which other machines cannot log in.`
-
-func applyLocalCommand(a *app) *cobra.Command {
-	flags := applyFlags{noBuildThere: true}
-	var name string
-	var sudo bool
-	cmd := &cobra.Command{
-		Use:       "apply-local [GOAL]",
-		Short:     "Switch the machine that this runs on",
-		Long:      applyLocalLong,
+which other machines cannot log in.`,
 		ValidArgs: applyGoals,
 		Example: `  nixbench apply-local --sudo
   nixbench apply-local --sudo boot --node laptop`,

@@ -21,7 +21,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// errDeclined means that the user answered a question with no.
 var errDeclined = failure.WithKind(failure.Declined, errors.New("cancelled, nothing was changed"))
 
 // requireConfirmation returns an error if a command that interrupts nodes cannot ask the user on a terminal, and neither --on nor
@@ -67,7 +66,6 @@ func (a *app) announce(show func(io.Writer)) {
 	}
 }
 
-// canAsk reports whether the command can ask the user a question on a terminal.
 func (a *app) canAsk() bool { return !a.json && term.IsTerminal(int(os.Stdin.Fd())) }
 
 // askAboutList shows a list, such as the machines to remove, and asks the user the question. With yes set, it does not ask.
@@ -84,7 +82,6 @@ func (a *app) askAboutList(command, question string, list []string, yes bool) er
 	return a.confirm(question, nil, yes)
 }
 
-// askSecret asks for a secret on the terminal, without echo.
 func (a *app) askSecret(question string) ([]byte, error) {
 	prompt := newPrompt(a)
 	if prompt == nil {

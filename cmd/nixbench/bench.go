@@ -20,17 +20,15 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const benchLong = `Measure schedulers: execute workloads on clusters of different sizes and with
-different schedulers, in a random order, each trial on new machines.
-
-A benchmark is an entry of benchmarks in the hive (docs/bench.md). An execution
-of a benchmark is a sweep.`
-
 func benchCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure and compare schedulers",
-		Long:  benchLong,
+		Long: `Measure schedulers: execute workloads on clusters of different sizes and with
+different schedulers, in a random order, each trial on new machines.
+
+A benchmark is an entry of benchmarks in the hive (docs/bench.md). An execution
+of a benchmark is a sweep.`,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(benchPlanCommand(a), benchCheckCommand(a), benchRunCommand(a), benchListCommand(a), benchShowCommand(a),
@@ -59,13 +57,11 @@ func newSweeps(a *app) (*sweeps.Sweeps, error) {
 	return s, err
 }
 
-// addDescription defines the flags that describe a benchmark.
 func addDescription(set *pflag.FlagSet, s *sweeps.Selection) {
 	set.StringArrayVar(&s.Vary, "vary", nil, "a factor and its levels, `PATH=LEVELS`, for a benchmark that is not in the hive, such as roles.worker.count=2,4; repeatable")
 	set.StringSliceVar(&s.Workloads, "workload", nil, "`NAMES` of workloads, with --vary: null or gang")
 }
 
-// addSelection defines the flags that select a benchmark, or describe one.
 func addSelection(set *pflag.FlagSet, s *sweeps.Selection) {
 	addDescription(set, s)
 	set.IntVar(&s.Blocks, "blocks", 0, "number of blocks (default: that of the benchmark)")
@@ -73,7 +69,6 @@ func addSelection(set *pflag.FlagSet, s *sweeps.Selection) {
 	set.Lookup("seed").DefValue = "0" // the help does not show it
 }
 
-// withSweeps converts the code of a command about the hive's sweeps to a function that cobra calls.
 func withSweeps(a *app, body func(s *sweeps.Sweeps, arg string) error) func(*cobra.Command, []string) error {
 	return a.withView(func(args []string) error {
 		s, err := newSweeps(a)
@@ -120,7 +115,6 @@ is built and no machine is contacted.`,
 	return cmd
 }
 
-// showBenchPlan shows the workloads of a benchmark, the order of its trials, their duration, and what its comparisons can see.
 func showBenchPlan(a *app, s *sweeps.Subject, design results.Design, duration results.Duration) {
 	configurations, trials := bench.Plan(s.Benchmark)
 	rows := []ui.Row{{"WORKLOAD", "JOBS", "TASKS", "HASH"}}

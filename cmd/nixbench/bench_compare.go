@@ -118,7 +118,6 @@ Formats:
 	return cmd
 }
 
-// exportSweep writes the results of a sweep in a format to the file out, or to stdout if out is empty or "-".
 func exportSweep(a *app, st *bench.Store, published export.Publication, format, out string) error {
 	if format == "svg" {
 		return writeDrawings(a, st, out)
@@ -145,7 +144,6 @@ func exportSweep(a *app, st *bench.Store, published export.Publication, format, 
 	return writeFile(a, out, write)
 }
 
-// writeDrawings writes the drawings of a sweep into a folder.
 func writeDrawings(a *app, st *bench.Store, folder string) error {
 	if folder == "" || folder == "-" {
 		return failure.NewUsage("bench export: --format svg needs a folder: -o FOLDER")

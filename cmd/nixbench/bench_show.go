@@ -133,7 +133,6 @@ func writeSweepPage(a *app, st *bench.Store, out string) error {
 	return nil
 }
 
-// showReport shows the results of a sweep. Without --json, it prints them as tables.
 func showReport(a *app, report results.Report, tables []page.Table) {
 	a.view.Result(report, func(w io.Writer) {
 		for _, t := range tables {
@@ -143,7 +142,6 @@ func showReport(a *app, report results.Report, tables []page.Table) {
 	})
 }
 
-// printTable writes a table after its title and its note.
 func printTable(w io.Writer, t page.Table) {
 	if title := strings.Trim(t.Title+"\n\n"+t.Note, "\n"); title != "" {
 		for _, line := range strings.Split(title, "\n") {

@@ -12,16 +12,6 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 )
 
-const buildLong = `Evaluate and build the systems of nodes, and print the store path for each node.
-If a node cannot be evaluated, nothing is built, unless --keep-going is set.
-
-Links in .nixbench/ beside the hive protect the closures from Nix's garbage
-collector until the next build of the same nodes.
-
---out writes a plan that nixbench apply FILE executes on a computer without the
-hive, which gets the systems from a substituter or by nix copy. No node is
-asked.`
-
 func buildCommand(a *app) *cobra.Command {
 	var on []string
 	var keepGoing, keepResult bool
@@ -29,7 +19,15 @@ func buildCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build the systems of nodes, without deploying them",
-		Long:  buildLong,
+		Long: `Evaluate and build the systems of nodes, and print the store path for each node.
+If a node cannot be evaluated, nothing is built, unless --keep-going is set.
+
+Links in .nixbench/ beside the hive protect the closures from Nix's garbage
+collector until the next build of the same nodes.
+
+--out writes a plan that nixbench apply FILE executes on a computer without the
+hive, which gets the systems from a substituter or by nix copy. No node is
+asked.`,
 		Example: `  nixbench build
   nixbench build --on 'web-*,@db' --keep-result
   nixbench build --set roles.worker.count=50 --json

@@ -14,13 +14,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-const checkLong = `Check that every node is up without failed units and runs the engine of the
-hive, that the cluster of the nodes is in the state that the hive describes, and
-that deployment.healthChecks pass.
---deep also runs test workloads, and removes them afterwards.
-
-The exit code is 9 if a condition does not hold within --timeout.`
-
 func checkCommand(a *app) *cobra.Command {
 	var flags fleetFlags
 	var deep, noHealth bool
@@ -28,7 +21,12 @@ func checkCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Verify that the cluster works",
-		Long:  withEngineHelp(checkLong, func(h engine.Help) string { return h.Check }),
+		Long: withEngineHelp(`Check that every node is up without failed units and runs the engine of the
+hive, that the cluster of the nodes is in the state that the hive describes, and
+that deployment.healthChecks pass.
+--deep also runs test workloads, and removes them afterwards.
+
+The exit code is 9 if a condition does not hold within --timeout.`, func(h engine.Help) string { return h.Check }),
 		Example: `  nixbench check
   nixbench check --deep --timeout 2m`,
 	}
@@ -50,7 +48,6 @@ func checkCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeChecks writes a table with each condition of the cluster, whether it holds, and after which time.
 func writeChecks(w io.Writer, results []check.Result) {
 	table := []ui.Row{{"CONDITION", "", "AFTER"}}
 	for _, r := range results {

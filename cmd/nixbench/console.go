@@ -16,15 +16,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine"
 )
 
-const consoleLong = `Connect to the console of a machine that nixbench has booted, through its
-hypervisor; SSH is not needed. Ctrl-] detaches. Without a terminal, print the
-end of the console log.`
-
 func consoleCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console NODE",
 		Short: "Connect to the console of a machine",
-		Long:  consoleLong,
+		Long: `Connect to the console of a machine that nixbench has booted, through its
+hypervisor; SSH is not needed. Ctrl-] detaches. Without a terminal, print the
+end of the console log.`,
 		Example: `  nixbench console worker-1
   nixbench console worker-1 | tail`,
 		Args: cobra.ExactArgs(1),
@@ -33,8 +31,6 @@ func consoleCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// runConsole connects the terminal to the console of a node's machine. Without a terminal, it prints the end of the console's
-// log.
 func runConsole(a *app, name string) error {
 	return a.inSession(fleetFlags{}, onNode(name), func(s *deploy.Session) error {
 		if !machine.Boots(s.Hive, s.Nodes[0]) {
@@ -75,7 +71,6 @@ func showConsoleLog(a *app, console *machine.Console, name string) error {
 // detachKey is Ctrl-], the key that ends the connection to the console.
 const detachKey = 0x1d
 
-// attachConsole connects the terminal to a machine's console, until the user detaches or the console ends.
 func attachConsole(a *app, console *machine.Console, name string) error {
 	var err error
 	a.lendTerminal(func() {

@@ -14,18 +14,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/selection"
 )
 
-const destroyLong = `Remove the machines that nixbench has booted, with all data on their disks. With
-the last machine, also remove the network, the images, the keys and the facts.
-Only objects with the mark of this cluster are removed, also those of roles that
-the hive no longer contains. The named nodes of the hive are not removed.
-
-It shows the list and asks; without a terminal it requires --yes. With --on, a
-member of a running cluster is first drained and removed from the cluster.
-
-With --forget-hypervisor, nixbench does not connect to a hypervisor that is
-permanently lost. It lists what remains there, and the next apply creates the
-machines on another hypervisor.`
-
 type destroyFlags struct {
 	rollingFlags
 	forget string
@@ -37,7 +25,17 @@ func destroyCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "destroy",
 		Short: "Remove the machines that nixbench has booted",
-		Long:  withEngineHelp(destroyLong, func(h engine.Help) string { return h.Remove }),
+		Long: withEngineHelp(`Remove the machines that nixbench has booted, with all data on their disks. With
+the last machine, also remove the network, the images, the keys and the facts.
+Only objects with the mark of this cluster are removed, also those of roles that
+the hive no longer contains. The named nodes of the hive are not removed.
+
+It shows the list and asks; without a terminal it requires --yes. With --on, a
+member of a running cluster is first drained and removed from the cluster.
+
+With --forget-hypervisor, nixbench does not connect to a hypervisor that is
+permanently lost. It lists what remains there, and the next apply creates the
+machines on another hypervisor.`, func(h engine.Help) string { return h.Remove }),
 		Example: `  nixbench destroy
   nixbench destroy --on worker-3 && nixbench apply
   nixbench destroy --forget-hypervisor rack2 && nixbench apply
@@ -53,7 +51,6 @@ func destroyCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// runDestroy removes machines after a question to the user, or forgets the machines of a lost hypervisor.
 func runDestroy(a *app, flags destroyFlags) error {
 	if flags.forget != "" && len(flags.on) > 0 {
 		return failure.NewUsage("--forget-hypervisor abandons all machines of a hypervisor, so it excludes --on")

@@ -13,16 +13,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-const doctorLong = `Check the prerequisites of apply, and change nothing: Nix, its daemon and the
-SSH client on this machine; if the hive has roles, also the hypervisors, the
-images, and the memory and disk space for the machines of the hive. The exit
-code is 9 if a finding is an error.`
-
 func doctorCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the prerequisites of apply",
-		Long:  doctorLong,
+		Long: `Check the prerequisites of apply, and change nothing: Nix, its daemon and the
+SSH client on this machine; if the hive has roles, also the hypervisors, the
+images, and the memory and disk space for the machines of the hive. The exit
+code is 9 if a finding is an error.`,
 		Example: `  nixbench doctor
   nixbench doctor --set roles.worker.count=20
   nixbench doctor --json | tail -n 1 | jq '.result[] | select(.state != "ok")'`,
@@ -73,7 +71,6 @@ func formatFindingTitle(f provider.Finding) string {
 	return f.What + " (" + f.Where + ")"
 }
 
-// writeFindings writes a list of the findings, and then how to fix those that are not ok.
 func writeFindings(w io.Writer, findings []provider.Finding) {
 	var rows []ui.Row
 	var fixes string

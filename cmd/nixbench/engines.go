@@ -31,8 +31,6 @@ func newFluxPlayer(c engine.Cluster, _ string, _ bool, _ json.RawMessage) (playe
 	return fluxplayer.New(c), nil
 }
 
-// newKubernetesPlayer returns a player, which submits the jobs of a benchmark to a Kubernetes cluster. settings are the workload's
-// settings in JSON.
 func newKubernetesPlayer(c engine.Cluster, client string, arrays bool, settings json.RawMessage) (player.Player, error) {
 	o := kubernetesplayer.Options{Arrays: arrays}
 	if err := json.Unmarshal(settings, &o); err != nil {
@@ -41,7 +39,6 @@ func newKubernetesPlayer(c engine.Cluster, client string, arrays bool, settings 
 	return kubernetesplayer.New(c, client, o), nil
 }
 
-// withEngineHelp returns a help text, followed by a paragraph for each cluster engine that has one.
 func withEngineHelp(text string, paragraph func(engine.Help) string) string {
 	for _, k := range deploy.EngineKinds() {
 		if p := paragraph(k.Help); p != "" {

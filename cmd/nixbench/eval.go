@@ -17,13 +17,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const evalLong = `Evaluate the hive, or an expression about it.
-
-With an expression, in a file or after -E, it prints the value of the expression
-as JSON. The expression is a function of { pkgs, lib, nodes }, where
-nodes.NAME.config is the NixOS configuration of a node. Without an expression it
-lists the nodes.`
-
 func evalCommand(a *app) *cobra.Command {
 	var (
 		x           nixeval.Expression
@@ -35,7 +28,12 @@ func evalCommand(a *app) *cobra.Command {
 		Use:     "eval [FILE | -E EXPRESSION]",
 		Aliases: []string{"introspect"},
 		Short:   "Evaluate the hive, or an expression about it",
-		Long:    evalLong,
+		Long: `Evaluate the hive, or an expression about it.
+
+With an expression, in a file or after -E, it prints the value of the expression
+as JSON. The expression is a function of { pkgs, lib, nodes }, where
+nodes.NAME.config is the NixOS configuration of a node. Without an expression it
+lists the nodes.`,
 		Example: `  nixbench eval                                   # the nodes
   nixbench eval --on @worker --instantiate        # derivations of some
   nixbench eval -E '{ lib, nodes, ... }: lib.attrNames nodes'
@@ -70,7 +68,6 @@ func evalCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// evalExpression prints the value of an expression. With instantiate, it prints the derivations in it instead.
 func evalExpression(a *app, x nixeval.Expression, instantiate bool) error {
 	r, err := a.newRequest(fleetFlags{})
 	if err != nil {
@@ -94,7 +91,6 @@ func evalExpression(a *app, x nixeval.Expression, instantiate bool) error {
 	return err
 }
 
-// evalHive prints the nodes that --on selects. With instantiate, it prints the derivations of their systems instead.
 func evalHive(a *app, on []string, instantiate, keepGoing bool) error {
 	return a.inSession(fleetFlags{on: on}, onNodes("", deploy.SelectedNodes), func(s *deploy.Session) error {
 		if !instantiate {
@@ -139,7 +135,6 @@ type nodeView struct {
 	Keys        []string            `json:"keys"`
 }
 
-// newHiveView returns the structure of the hive, with the given nodes.
 func newHiveView(hive *nixeval.Hive, nodes []nixeval.Node) hiveView {
 	v := hiveView{Name: hive.Meta.Name, Description: hive.Meta.Description, Roles: hive.Roles, Nodes: []nodeView{}}
 	if hive.Cluster != nil && (hive.Cluster.Declared || len(hive.Roles) > 0) {

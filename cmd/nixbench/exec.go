@@ -15,18 +15,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const execLong = `Run a command on nodes, on all of them at the same time, and print its output
-with the name of the node before each line. With one selected node, the output
-is printed unchanged.
-
-The words of the command are joined with spaces, and the login shell of the user
-on the node interprets the line. Quote what your own shell must not interpret:
-
-  nixbench exec --on @web -- 'journalctl -u nginx | tail -n 3'
-
-The exit code is the highest exit status of the command on any node, or 6 if a
-node cannot be reached.`
-
 type execFlags struct {
 	fleetFlags
 	root, literal bool
@@ -37,7 +25,17 @@ func execCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [--on NODES] [--] COMMAND [ARGUMENT…]",
 		Short: "Run a command on nodes",
-		Long:  execLong,
+		Long: `Run a command on nodes, on all of them at the same time, and print its output
+with the name of the node before each line. With one selected node, the output
+is printed unchanged.
+
+The words of the command are joined with spaces, and the login shell of the user
+on the node interprets the line. Quote what your own shell must not interpret:
+
+  nixbench exec --on @web -- 'journalctl -u nginx | tail -n 3'
+
+The exit code is the highest exit status of the command on any node, or 6 if a
+node cannot be reached.`,
 		Example: `  nixbench exec -- uptime
   nixbench exec --on 'web-*' --root -- systemctl restart nginx`,
 		Args: cobra.MinimumNArgs(1),

@@ -41,8 +41,6 @@ var exitCodes = map[failure.Kind]int{
 	failure.Interrupted: exitInterrupted,
 }
 
-// exitCode returns the exit code for an error. If err joins errors of several kinds, [failure.KindOf] chooses the kind that
-// determines the exit code.
 func exitCode(err error) int {
 	if err == nil {
 		return exitOK
@@ -147,5 +145,4 @@ type commandError struct {
 
 func (e *commandError) Error() string { return e.text }
 
-// Kind implements [failure.Classified].
 func (e *commandError) Kind() failure.Kind { return failure.Command }

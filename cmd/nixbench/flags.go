@@ -25,7 +25,6 @@ const (
 	noHealthHelp  = "do not run deployment.healthChecks"
 )
 
-// fleetFlags are the flags of commands that connect to nodes.
 type fleetFlags struct {
 	on        []string
 	parallel  int
@@ -36,14 +35,12 @@ type fleetFlags struct {
 
 func (f *fleetFlags) add(set *pflag.FlagSet) { f.addWithParallel(set, 10) }
 
-// addWithParallel defines the flags. parallel is the default of --parallel.
 func (f *fleetFlags) addWithParallel(set *pflag.FlagSet, parallel int) {
 	set.StringArrayVar(&f.on, "on", nil, onHelp)
 	set.IntVarP(&f.parallel, "parallel", "p", parallel, "work on at most `N` nodes at once; 0: on all")
 	set.BoolVar(&f.acceptNew, "accept-new-host-keys", false, acceptNewHelp)
 }
 
-// addSkip defines the flag of commands that leave out nodes that are away.
 func (f *fleetFlags) addSkip(set *pflag.FlagSet) {
 	f.skipsAway = true
 	set.BoolVar(&f.skipUnreachable, "skip-unreachable", false, "leave out nodes at whose hosts nothing answers, as if all had deployment.optional")
@@ -64,7 +61,6 @@ func (f *rollingFlags) add(set *pflag.FlagSet) {
 	f.addDrain(set, noDrainHelp)
 }
 
-// addDrain defines the flags about drains. noDrain is the help text of --no-drain.
 func (f *rollingFlags) addDrain(set *pflag.FlagSet, noDrain string) {
 	set.BoolVar(&f.options.WithoutDrain, "no-drain", false, noDrain)
 	var kinds []string
@@ -82,7 +78,6 @@ func drainOptions() (all []engine.DrainOption) {
 	return all
 }
 
-// toOptions validates the flags, and converts them to options of a run.
 func (f *rollingFlags) toOptions() (stages.Options, error) {
 	o := f.options
 	o.Parallel, o.Partial, o.RollbackAll = f.parallel, len(f.on) > 0, f.rollback == "all"
@@ -120,7 +115,6 @@ func (f *rollingFlags) addArming(set *pflag.FlagSet, rollbackHelp string, rollba
 	}, more...)...)
 }
 
-// timeLimit is a time limit that the flag --timeout sets.
 type timeLimit struct {
 	name        string
 	value       *time.Duration
@@ -128,7 +122,6 @@ type timeLimit struct {
 	help        string
 }
 
-// timeouts is the value of the flag --timeout: the time limits of a command.
 type timeouts []timeLimit
 
 // addTimeouts defines the flag --timeout. If there is only one limit, the flag accepts a duration without a name.
@@ -150,7 +143,6 @@ func addTimeouts(set *pflag.FlagSet, limits ...timeLimit) {
 
 func (t timeouts) Type() string { return "string" }
 
-// String returns the default that the help shows.
 func (t timeouts) String() string {
 	if len(t) == 1 {
 		return formatShortDuration(t[0].preset)
@@ -158,7 +150,6 @@ func (t timeouts) String() string {
 	return ""
 }
 
-// Set implements [pflag.Value].
 func (t timeouts) Set(text string) error {
 	names := make([]string, len(t))
 	for i, l := range t {
@@ -185,7 +176,6 @@ func (t timeouts) Set(text string) error {
 	return nil
 }
 
-// choice is the value of a flag that accepts only some words.
 type choice struct {
 	value *string
 	words []string

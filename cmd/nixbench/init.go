@@ -26,19 +26,6 @@ import (
 	"github.com/nixbench/nixbench/templates"
 )
 
-const initLong = `Write a first hive from a template: a hive.nix with explanations, and a
-.gitignore for the state folder of nixbench. If one of the files exists, nothing
-is written; an existing .gitignore is kept.
-
-  kubernetes   a cluster of machines that nixbench boots, with nixbench's NixOS
-               modules in modules/
-  schedulers   a cluster of such machines that runs Kubernetes or SLURM
-  machines     existing NixOS machines
-  empty        no nodes
-
-The cluster has the name of the folder, and an address range that depends on the
-name, so that clusters from different folders can be on one hypervisor.`
-
 // template is a template of `nixbench init`. dir is its folder in [templates.Files]. next tells the user what to do next.
 type template struct{ name, dir, next string }
 
@@ -63,7 +50,18 @@ func initCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init [TEMPLATE]",
 		Short: "Write a first hive from a template",
-		Long:  initLong,
+		Long: `Write a first hive from a template: a hive.nix with explanations, and a
+.gitignore for the state folder of nixbench. If one of the files exists, nothing
+is written; an existing .gitignore is kept.
+
+  kubernetes   a cluster of machines that nixbench boots, with nixbench's NixOS
+               modules in modules/
+  schedulers   a cluster of such machines that runs Kubernetes or SLURM
+  machines     existing NixOS machines
+  empty        no nodes
+
+The cluster has the name of the folder, and an address range that depends on the
+name, so that clusters from different folders can be on one hypervisor.`,
 		Example: `  mkdir cluster && cd cluster && nixbench init
   nixbench init machines --flake
   nixbench init empty --dir lab
@@ -86,8 +84,6 @@ func initCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeTemplate writes the files of a template into the folder dir, and tells the user what to do next. With flake, it also writes
-// a flake.nix.
 func writeTemplate(view *ui.View, name, dir string, flake bool) error {
 	i := slices.IndexFunc(initTemplates, func(t template) bool { return t.name == name })
 	if i < 0 {
@@ -137,7 +133,6 @@ func writeTemplate(view *ui.View, name, dir string, flake bool) error {
 	return nil
 }
 
-// readTemplate returns the contents of a template's files, by the path of the file. With flake, the files include flake.nix.
 func readTemplate(folder string, flake bool) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	add := func(from fs.FS, below, to string) error {
@@ -162,7 +157,6 @@ func readTemplate(folder string, flake bool) (map[string][]byte, error) {
 	return files, nil
 }
 
-// writeNewFiles writes all files. If one of them exists already, it writes none.
 func writeNewFiles(dir string, files map[string][]byte) error {
 	exists := func(name string) bool {
 		_, err := os.Lstat(filepath.Join(dir, name))
@@ -189,8 +183,6 @@ func writeNewFiles(dir string, files map[string][]byte) error {
 	return nil
 }
 
-// updateModules replaces nixbench's modules, which `nixbench init` has written into a folder, by the modules of this program. It
-// shows what it changes.
 func updateModules(view *ui.View, dir string) error {
 	folder := filepath.Join(dir, deploy.ModulesFolder)
 	updated, err := modules.Compare(os.DirFS(folder))

@@ -23,15 +23,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-const kubeconfigLong = `Fetch the administrator's kubeconfig of a Kubernetes cluster. The file is
-written into the state folder, or to -o FILE. With this file, a client may do
-everything in the cluster.
-
-Its certificate expires within a year; then run this command again.
-
-If the API's address cannot be reached from this machine, --forward forwards the
-API through the SSH connection to a control plane, as long as the command runs.`
-
 type kubeconfigFlags struct {
 	fleetFlags
 	forward bool
@@ -43,7 +34,14 @@ func kubeconfigCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Fetch a kubeconfig of the cluster",
-		Long:  kubeconfigLong,
+		Long: `Fetch the administrator's kubeconfig of a Kubernetes cluster. The file is
+written into the state folder, or to -o FILE. With this file, a client may do
+everything in the cluster.
+
+Its certificate expires within a year; then run this command again.
+
+If the API's address cannot be reached from this machine, --forward forwards the
+API through the SSH connection to a control plane, as long as the command runs.`,
 		Example: `  export KUBECONFIG=$(nixbench kubeconfig) && kubectl get nodes
   nixbench kubeconfig --forward`,
 	}
@@ -84,7 +82,6 @@ func kubeconfigCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// showKubeconfig writes a kubeconfig to a file, and shows the path. If file is -, it shows the kubeconfig.
 func showKubeconfig(view *ui.View, access *kubernetes.Access, file string) error {
 	config, err := access.Kubeconfig()
 	if err != nil {
@@ -101,7 +98,6 @@ func showKubeconfig(view *ui.View, access *kubernetes.Access, file string) error
 	return nil
 }
 
-// accessFile returns the path of the kubeconfig in the state folder.
 func accessFile(dir state.Dir) string { return dir.AccessFile(kubernetes.Kind.AccessFile) }
 
 // withForwardedAPI forwards a local port to the API of a cluster while f runs, and sets the server in access to the local address. f

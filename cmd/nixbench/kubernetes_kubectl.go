@@ -22,14 +22,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-const kubectlLong = `Run the kubectl of this machine with the administrator's kubeconfig of the
-cluster, which nixbench fetches if necessary. The arguments are those of
-kubectl; write -- before them if they begin with a flag. The exit code is that
-of kubectl.
-
-If the API accepts no connection from this machine within 3 s, it is forwarded
-through the SSH connection to a control plane while kubectl runs.`
-
 type kubectlFlags struct{ acceptNew, forward bool }
 
 func kubectlCommand(a *app) *cobra.Command {
@@ -37,7 +29,13 @@ func kubectlCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubectl [--] ARGUMENT…",
 		Short: "Run kubectl in the cluster",
-		Long:  kubectlLong,
+		Long: `Run the kubectl of this machine with the administrator's kubeconfig of the
+cluster, which nixbench fetches if necessary. The arguments are those of
+kubectl; write -- before them if they begin with a flag. The exit code is that
+of kubectl.
+
+If the API accepts no connection from this machine within 3 s, it is forwarded
+through the SSH connection to a control plane while kubectl runs.`,
 		Example: `  nixbench kubectl get nodes
   nixbench kubectl -- -n kube-system get pods
   nixbench kubectl --forward apply -f deployment.yaml`,
@@ -98,7 +96,6 @@ func ensureAccess(ctx context.Context, dir state.Dir, cluster engine.Cluster, no
 	return access, dir.Write(accessFile(dir), config)
 }
 
-// isReachable reports whether the API server accepts TCP connections from this machine.
 func isReachable(ctx context.Context, access *kubernetes.Access) bool {
 	u, err := url.Parse(access.Server)
 	if err != nil {

@@ -16,13 +16,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const logsLong = `Show the end of a node's journal, or of one of its units. With --on, show those
-of several nodes, with the name of the node before each line. With -f it follows
-the journal until Ctrl-C. The exit codes are those of nixbench exec.
-
-In this command -f means --follow. To select a hive, write --file FILE, or -f
-FILE before the word logs.`
-
 type logsFlags struct {
 	fleetFlags
 	follow bool
@@ -35,7 +28,12 @@ func logsCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs {NODE | --on NODES} [UNIT]",
 		Short: "Show or follow the journals of nodes",
-		Long:  logsLong,
+		Long: `Show the end of a node's journal, or of one of its units. With --on, show those
+of several nodes, with the name of the node before each line. With -f it follows
+the journal until Ctrl-C. The exit codes are those of nixbench exec.
+
+In this command -f means --follow. To select a hive, write --file FILE, or -f
+FILE before the word logs.`,
 		Example: `  nixbench logs web-1
   nixbench logs -f web-1 nginx
   nixbench logs --on @worker --since '1 hour ago' nginx`,
@@ -68,7 +66,6 @@ func logsCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// journalctl returns the command that prints the journal of a systemd unit. If unit is empty, it is the whole journal.
 func (f logsFlags) journalctl(unit string) ([]string, error) {
 	lines := f.lines
 	switch n, err := strconv.Atoi(lines); {

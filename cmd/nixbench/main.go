@@ -96,7 +96,6 @@ func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 	}
 }
 
-// isClosedWithin waits until c is closed, for at most d, and reports whether it is closed.
 func isClosedWithin(c <-chan struct{}, d time.Duration) bool {
 	select {
 	case <-c:

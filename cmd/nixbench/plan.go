@@ -15,7 +15,18 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-const planLong = `Show what nixbench apply would do, node by node: whether the system changes,
+type planFlags struct {
+	rollingFlags
+	exitCode bool
+	out      string
+}
+
+func planCommand(a *app) *cobra.Command {
+	var flags planFlags
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what apply would do",
+		Long: `Show what nixbench apply would do, node by node: whether the system changes,
 what has to be copied, whether the new kernel needs a reboot, which of
 deployment.keys differ, and how the machine of the node changes. Nothing is
 written on the nodes.
@@ -29,20 +40,7 @@ nixbench apply dry-activate shows which systemd units a switch would restart.
 
 With --exit-code, the exit code is 11 if apply would change anything, and 9 if
 the cluster does not answer. --out writes the plan to a file that nixbench apply
-FILE executes. It contains no secrets.`
-
-type planFlags struct {
-	rollingFlags
-	exitCode bool
-	out      string
-}
-
-func planCommand(a *app) *cobra.Command {
-	var flags planFlags
-	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "Show what apply would do",
-		Long:  planLong,
+FILE executes. It contains no secrets.`,
 		Example: `  nixbench plan
   nixbench plan --on @web
   nixbench plan --out web.plan && nixbench apply web.plan
@@ -84,7 +82,6 @@ func planCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// errChanges is the error of `plan --exit-code` if apply would change something.
 var errChanges = failure.WithKind(failure.Changes, errors.New("apply would make these changes"))
 
 // checkPlanFile returns an error if --out cannot write its file, out. It is called before anything is evaluated.

@@ -124,7 +124,6 @@ func writeDiffs(w io.Writer, previews []stages.Preview) {
 	}
 }
 
-// writeGrowth writes the names of the nodes in a group, and by how much the closure of each node grows.
 func writeGrowth(w io.Writer, g packages.Group) {
 	fmt.Fprintln(w)
 	last := len(g.Nodes) - 1
@@ -178,7 +177,6 @@ func formatPackageChange(c packages.Change) string {
 	return text
 }
 
-// writeDrains prints what the drain of each node would delete permanently, and what blocks this drain.
 func writeDrains(w io.Writer, previews []stages.Preview) {
 	for _, p := range previews {
 		if p.Drain == nil {

@@ -18,17 +18,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const stopLong = `Shut down the machines that nixbench has booted, and wait until they are off.
-The machines, their disks and their addresses remain: nixbench start, or the
-next apply, starts them again.
-
-In a cluster, the nodes that run the work are shut down first, and when they are
-off, those that they need, such as control planes. Nothing is drained.
-
-A machine that is not off after --timeout is an error. Without --on it stops all
-machines and asks before; without a terminal it requires --yes.`
-
-// powerFlags are the flags of stop and start.
 type powerFlags struct {
 	fleetFlags
 	options machine.PowerOptions
@@ -40,7 +29,15 @@ func stopCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stop",
 		Short: "Shut down machines that nixbench has booted",
-		Long:  stopLong,
+		Long: `Shut down the machines that nixbench has booted, and wait until they are off.
+The machines, their disks and their addresses remain: nixbench start, or the
+next apply, starts them again.
+
+In a cluster, the nodes that run the work are shut down first, and when they are
+off, those that they need, such as control planes. Nothing is drained.
+
+A machine that is not off after --timeout is an error. Without --on it stops all
+machines and asks before; without a terminal it requires --yes.`,
 		Example: `  nixbench stop
   nixbench stop --on worker-3
   nixbench stop --yes --force --timeout 30s`,
@@ -88,19 +85,17 @@ func changePower(a *app, command string, flags powerFlags, ask func(*machine.Pow
 	})
 }
 
-const startLong = `Start the machines that nixbench has booted before and that are off, paused or
-crashed, wait until their systems have started, and upload their keys in /run
-again. Nothing else is deployed.
-
-In a cluster, the nodes that others need, such as control planes, are started
-first. If one of them is not ready after --timeout, the others stay off.`
-
 func startCommand(a *app) *cobra.Command {
 	var flags powerFlags
 	cmd := &cobra.Command{
 		Use:   "start",
 		Short: "Start machines that are off",
-		Long:  startLong,
+		Long: `Start the machines that nixbench has booted before and that are off, paused or
+crashed, wait until their systems have started, and upload their keys in /run
+again. Nothing else is deployed.
+
+In a cluster, the nodes that others need, such as control planes, are started
+first. If one of them is not ready after --timeout, the others stay off.`,
 		Example: `  nixbench start
   nixbench start --on worker-3`,
 	}
@@ -113,7 +108,13 @@ func startCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-const rebootLong = `Reboot nodes, wait until each one is back with another boot id, verify that it
+func rebootCommand(a *app) *cobra.Command {
+	var flags rollingFlags
+	var ifNeeded, yes bool
+	cmd := &cobra.Command{
+		Use:   "reboot",
+		Short: "Reboot nodes, and wait until they are back",
+		Long: `Reboot nodes, wait until each one is back with another boot id, verify that it
 booted the system of its profile, and upload its keys in /run again.
 
 In a running cluster, members that all others need, such as control planes,
@@ -121,15 +122,7 @@ reboot one at a time, other nodes --max-unavailable at a time (default: 1). Each
 node is drained before, and uncordoned afterwards.
 
 Without --on it reboots all nodes and asks before; without a terminal it
-requires --yes.`
-
-func rebootCommand(a *app) *cobra.Command {
-	var flags rollingFlags
-	var ifNeeded, yes bool
-	cmd := &cobra.Command{
-		Use:   "reboot",
-		Short: "Reboot nodes, and wait until they are back",
-		Long:  rebootLong,
+requires --yes.`,
 		Example: `  nixbench reboot --on web-1
   nixbench apply boot && nixbench reboot --if-needed --max-unavailable 25% --yes`,
 	}

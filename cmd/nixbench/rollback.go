@@ -19,17 +19,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-const rollbackLong = `Roll back to the systems that nodes ran before the last run that changed any of
-the selected nodes. It neither changes nodes that this run did not change, nor
-inspects them. Keys are not changed.
-
-  --to N      roll back to generation N of each node (see nixbench generations)
-  --to RUN    roll back to the systems that this run left (see nixbench runs)
-
-It first shows the plan. Without --on it asks before; without a terminal it
-requires --yes. A second rollback undoes the first one, and the next nixbench
-apply deploys the hive again.`
-
 type rollbackFlags struct {
 	rollingFlags
 	to       string
@@ -41,7 +30,16 @@ func rollbackCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback",
 		Short: "Roll back to the previous systems of nodes",
-		Long:  rollbackLong,
+		Long: `Roll back to the systems that nodes ran before the last run that changed any of
+the selected nodes. It neither changes nodes that this run did not change, nor
+inspects them. Keys are not changed.
+
+  --to N      roll back to generation N of each node (see nixbench generations)
+  --to RUN    roll back to the systems that this run left (see nixbench runs)
+
+It first shows the plan. Without --on it asks before; without a terminal it
+requires --yes. A second rollback undoes the first one, and the next nixbench
+apply deploys the hive again.`,
 		Example: `  nixbench rollback --on web-1
   nixbench rollback --dry-run
   nixbench rollback --on web-1 --to 41
@@ -110,7 +108,6 @@ func executeSteps(a *app, s *deploy.Session, steps []stages.Step, o stages.Optio
 	return err
 }
 
-// joinStepErrors returns why nodes cannot be rolled back, or nil.
 func joinStepErrors(steps []stages.Step) error {
 	var errs []error
 	for _, s := range steps {
@@ -127,7 +124,6 @@ func writeSteps(w io.Writer, steps []stages.Step) {
 	ui.List(w, rows)
 }
 
-// stepView is what the rollback does on one node, in the output of --json.
 type stepView struct {
 	Node       string `json:"node"`
 	From       string `json:"from,omitempty"`
@@ -149,7 +145,6 @@ func stepViewsOf(steps []stages.Step) []stepView {
 	return out
 }
 
-// generation is a generation of a node in the output of --json.
 type generation struct {
 	Node string `json:"node"`
 	activate.Generation

@@ -94,7 +94,6 @@ func newRootCommand(a *app) *cobra.Command {
 	return root
 }
 
-// addGroup adds a group of commands to the help.
 func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
 	for _, c := range commands {
@@ -210,7 +209,6 @@ type versionView struct {
 	Libvirt bool   `json:"libvirt"` // whether the program can create machines
 }
 
-// readBuildVersion returns the version of this program. It reads Go's build information if the linker has set no version.
 func readBuildVersion() versionView {
 	v := versionView{Version: version, Commit: commit, Libvirt: hasLibvirt}
 	info, ok := debug.ReadBuildInfo()

@@ -126,7 +126,6 @@ func showRun(view *ui.View, run *runs.Run) error {
 	return nil
 }
 
-// showLog shows what a run has logged about one of its nodes.
 func showLog(a *app, run *runs.Run, node string) error {
 	events, _, err := run.Events()
 	if err != nil {
@@ -143,7 +142,6 @@ func showLog(a *app, run *runs.Run, node string) error {
 	return nil
 }
 
-// writeHTMLPage writes a page about a run to the file out.
 func writeHTMLPage(view *ui.View, run *runs.Run, out string) error {
 	var page bytes.Buffer
 	err := report.Write(&page, run)

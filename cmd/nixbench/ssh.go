@@ -15,16 +15,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
 
-const sshLong = `Log in to a node with OpenSSH and the hive's deployment.targetHost, targetUser,
-targetPort and sshOptions. The arguments after -- are the remote command, as for
-ssh. The exit code is that of ssh: the command's, or 255.`
-
 func sshCommand(a *app) *cobra.Command {
 	var acceptNew bool
 	cmd := &cobra.Command{
 		Use:   "ssh NODE [-- COMMAND…]",
 		Short: "Log in to a node",
-		Long:  sshLong,
+		Long: `Log in to a node with OpenSSH and the hive's deployment.targetHost, targetUser,
+targetPort and sshOptions. The arguments after -- are the remote command, as for
+ssh. The exit code is that of ssh: the command's, or 255.`,
 		Example: `  nixbench ssh web-1
   nixbench ssh web-1 -- journalctl -fu nginx`,
 		Args: cobra.MinimumNArgs(1),
@@ -45,7 +43,6 @@ func sshCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// runSSH replaces nixbench by an ssh process that logs in to a node.
 func runSSH(a *app, name string, command []string, acceptNew bool) error {
 	return a.inSession(fleetFlags{acceptNew: acceptNew}, onNode(name), func(s *deploy.Session) error {
 		target, err := s.Fleet.AnsweringTarget(a.ctx, s.Nodes[0])

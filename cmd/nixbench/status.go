@@ -84,13 +84,10 @@ func statusCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// checkError means that a check has failed: some nodes or other checked things are not in the expected state. nodes contains their
-// names.
 type checkError struct{ nodes []string }
 
 func (e *checkError) Error() string {
 	return "unhealthy, or not in the expected state: " + strings.Join(e.nodes, ", ")
 }
 
-// Kind implements [failure.Classified].
 func (e *checkError) Kind() failure.Kind { return failure.Check }

@@ -30,7 +30,6 @@ var statusColumns = []ui.Column[inspect.Status]{
 	{Title: "MACHINE", Format: ifKnown(func(s inspect.Status) *machine.Status { return s.Machine }, func(m machine.Status) string { return m.State }), Optional: true},
 }
 
-// wideColumns are additional columns of the table with -o wide.
 var wideColumns = []ui.Column[inspect.Status]{
 	{Title: "PROCESSORS", Format: ifKnown(figuresOf, formatProcessors)},
 	{Title: "MEMORY", Format: ifKnown(figuresOf, func(f inspect.Figures) string { return formatUse(f.MemoryUsed, f.Memory) })},
@@ -54,7 +53,6 @@ func ifKnown[T any](part func(inspect.Status) *T, format func(T) string) func(in
 // leastImportant are the titles of columns that are left out on a narrow terminal. The least important column is the first.
 var leastImportant = []string{"ROLE", "UPTIME", "GENERATION", "ADDRESS", "VERSION", "LAST RUN", "MACHINE"}
 
-// writeStatus prints the table of nodes, then the notes about single nodes, and then the notes in more.
 func writeStatus(w io.Writer, rows []inspect.Status, wide bool, more ...string) {
 	columns, leaveOut := statusColumns, leastImportant
 	if wide {
@@ -162,7 +160,6 @@ func formatShortDuration(d time.Duration) string {
 	return d.String()
 }
 
-// describeStatus returns notes about a node that do not fit into the columns of the table.
 func describeStatus(s inspect.Status) []string {
 	var notes []string
 	if s.Error != "" {
@@ -189,7 +186,6 @@ func describeStatus(s inspect.Status) []string {
 	return notes
 }
 
-// describeReboots returns a note about the nodes that need a reboot, if there are any.
 func describeReboots(rows []inspect.Status) []string {
 	var nodes []string
 	for _, s := range rows {

@@ -59,7 +59,6 @@ type supportReport struct {
 	Errors   []string           `json:"errors"`
 }
 
-// runSupport writes the file of a report. It also writes it if some parts cannot be found out.
 func runSupport(a *app, on []string, out string) error {
 	if out != "" {
 		if err := checkOutput("--output", out, func(string) bool { return false }); err != nil {
@@ -112,7 +111,6 @@ func readStatus(ctx context.Context, s *deploy.Session) ([]inspect.Status, error
 	return status.Rows, err
 }
 
-// lastRuns returns the records of the last five runs.
 func lastRuns(dir state.Dir) (last []*runs.Run, err error) {
 	list, err := runs.List(dir)
 	for _, summary := range list[:min(5, len(list))] {

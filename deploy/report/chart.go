@@ -31,7 +31,6 @@ type row struct {
 	Ticks  []frame.Tick
 }
 
-// newChart computes the chart of the run with at most maxDrawnNodes nodes.
 func newChart(r explain.Report) chart {
 	c := chart{Ticks: makeTicks(r.Total)}
 	newRow := func(name string, took explain.Seconds, spans []explain.Span) row {

@@ -16,7 +16,6 @@ import (
 // logBytes is the maximum size of a node's log on a page. For a longer log, the page contains its end.
 const logBytes = 8 << 10
 
-// node is the section of a node on the page.
 type node struct {
 	state.NodeResult
 	Text       string // what the run did on the node
@@ -60,7 +59,6 @@ func listNodes(run *runs.Run, t explain.Report, events []event.Event) []node {
 	return out
 }
 
-// rank returns the group of the section. Group 0 is first on the page.
 func (n node) rank() int {
 	if n.Open {
 		return 0

@@ -60,7 +60,6 @@ func Write(w io.Writer, run *runs.Run) error {
 	return err
 }
 
-// functions returns the functions that the template uses.
 func functions(t explain.Report) template.FuncMap {
 	return template.FuncMap{
 		"percent": func(s explain.Seconds) string { return frame.Percent(float64(s), float64(t.Total)) },
@@ -71,7 +70,6 @@ func functions(t explain.Report) template.FuncMap {
 	}
 }
 
-// describeResult returns the status of the run, with the exit code if the run failed.
 func describeResult(r *runs.Run) string {
 	if r.Exit == nil || *r.Exit == 0 {
 		return string(r.Status())
@@ -79,7 +77,6 @@ func describeResult(r *runs.Run) string {
 	return fmt.Sprintf("%s, exit code %d", r.Status(), *r.Exit)
 }
 
-// listFacts returns the facts about the run at the end of the page.
 func listFacts(r *runs.Run) []frame.Fact {
 	out := []frame.Fact{
 		{Name: "Command", Text: strings.Join(append([]string{"nixbench"}, r.Args...), " "), Code: true},

@@ -42,7 +42,6 @@ func (v *View) formatEvent(e event.Event, began time.Time) string {
 	return ""
 }
 
-// formatPhase formats a finished phase with its duration: `evaluate 2 units in 1 process 1.2s`.
 func formatPhase(s style, e event.Event, began time.Time, width int) string {
 	text := e.Text
 	if e.Failed {
@@ -52,7 +51,6 @@ func formatPhase(s style, e event.Event, began time.Time, width int) string {
 	return fmt.Sprintf("%s%-9s %s %s", s.mark(e.Failed), e.Phase, padRight(text, room), formatDuration(e.Time.Sub(began)))
 }
 
-// formatResult formats a node's result and duration: `web-1 switched to generation 7 3.2s`.
 func formatResult(s style, e event.Event, began time.Time, width int) string {
 	clock := ""
 	if !began.IsZero() {
@@ -130,7 +128,6 @@ func indent(text, by string) string {
 	return strings.Join(lines, "\n")
 }
 
-// padRight appends spaces to s up to width columns.
 func padRight(s string, width int) string {
 	if n := width - len([]rune(s)); n > 0 {
 		return s + strings.Repeat(" ", n)
@@ -168,7 +165,6 @@ func firstLine(s string) string {
 	}, first)
 }
 
-// truncate shortens s to width columns, with … at the end.
 func truncate(s string, width int) string {
 	if r := []rune(s); len(r) > width {
 		return string(r[:width-1]) + "…"

@@ -27,7 +27,6 @@ func newLive(err io.Writer) *live {
 	}}
 }
 
-// clear erases the live lines.
 func (l *live) clear() {
 	if l == nil || l.drawn == 0 {
 		return
@@ -39,7 +38,6 @@ func (l *live) clear() {
 	l.drawn = 0
 }
 
-// stop erases the live lines, and draws none any more.
 func (l *live) stop() {
 	if l != nil {
 		l.clear()
@@ -47,7 +45,6 @@ func (l *live) stop() {
 	}
 }
 
-// draw replaces the live lines with the current ones.
 func (l *live) draw(p *progress) {
 	if l == nil || l.still {
 		return

@@ -19,7 +19,6 @@ func (p printableWriter) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// Columns returns the width of the terminal, or 0. See [Columns].
 func (p printableWriter) Columns() int { return Columns(p.w) }
 
 // printableRows returns the rows with printable text, and with only one line in each cell.

@@ -83,14 +83,12 @@ func (p *progress) apply(e event.Event) (began time.Time) {
 	return began
 }
 
-// addDone adds n finished units or nodes to a phase of the run.
 func (p *progress) addDone(phase event.Phase, n int) {
 	if a := p.findPhase("", phase); a != nil {
 		a.Done += n
 	}
 }
 
-// begin adds the activity that an event begins.
 func (p *progress) begin(e event.Event) {
 	a := &activity{Event: e, wait: e.Kind == event.Waiting}
 	at := len(p.open)
@@ -116,7 +114,6 @@ func (p *progress) begin(e event.Event) {
 	p.open = slices.Insert(p.open, at, a)
 }
 
-// isWait reports whether the activity is the wait that an event is about.
 func (a *activity) isWait(e event.Event) bool {
 	return a.wait && a.Node == e.Node && a.Phase == e.Phase && a.Since.Equal(e.Since)
 }

@@ -76,7 +76,6 @@ func columnWidths(rows []Row) (widths []int) {
 	return widths
 }
 
-// tableWidth returns the width of a table with these columns.
 func tableWidth(widths []int) int {
 	sum := 0
 	for _, n := range widths {

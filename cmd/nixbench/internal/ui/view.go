@@ -19,7 +19,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Options configure a view.
 type Options struct {
 	Out, Err io.Writer
 	JSON     bool
@@ -34,7 +33,6 @@ type Problem struct {
 	Hint    string `json:"hint,omitempty"` // how to fix the problem
 }
 
-// Row is a line of a table.
 type Row = []string
 
 // View shows events, results and problems. It is safe for concurrent use. All text of others (of nodes, logs, the names of store
@@ -65,7 +63,6 @@ func (c *errorWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Columns returns the width of the terminal, or 0. See [Columns].
 func (c *errorWriter) Columns() int { return Columns(c.Writer) }
 
 // New returns a view: JSON if o.JSON is set, otherwise live lines if o.Err is a terminal, otherwise
@@ -125,7 +122,6 @@ func (v *View) updateUntilClosed() {
 // maxReports is the maximum number of lines about activities that are written at the same time. Every node may have a wait.
 const maxReports = 5
 
-// report writes about activities without output.
 func (v *View) report(due []*activity, now time.Time) {
 	for i, a := range due {
 		if v.json != nil {
@@ -267,7 +263,6 @@ func (v *View) Raw() (stdout, stderr io.Writer) {
 	return rawWriter{v, v.out}, rawWriter{v, v.err}
 }
 
-// rawWriter writes unchanged to w, which is the stdout or stderr of the view.
 type rawWriter struct {
 	view *View
 	w    io.Writer
