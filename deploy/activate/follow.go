@@ -91,7 +91,7 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 	defer cancel()
 	w.until = time.Now().Add(w.patience)
 	w.wait = w.a.Send.Wait(event.Event{Node: w.name, Phase: event.Activate, Text: "the node to start the command " + command[0], Until: w.until})
-	defer w.wait.End()
+	defer func() { w.wait.End() }()
 	again := command
 	if command[0] == "start" {
 		again = []string{"follow", w.id}
@@ -189,7 +189,8 @@ func (w *watch) followDuring(ctx context.Context, check func(context.Context) er
 // extendLimit moves w.until, the time by which the next output must arrive. It is called when output of the run has arrived.
 func (w *watch) extendLimit() {
 	w.started, w.until, w.slowness = true, time.Now().Add(min(w.patience, time.Until(w.end))), 0
-	w.wait.Restart("no output from the node; "+w.meanwhile, w.until)
+	w.wait.End() // each output begins a new wait
+	w.wait = w.a.Send.Wait(event.Event{Node: w.name, Phase: event.Activate, Text: "no output from the node; " + w.meanwhile, Until: w.until})
 }
 
 // isFinal reports whether a new attempt after err cannot succeed, and returns the error to report. A failed login is not final

@@ -17,7 +17,7 @@ type Wait struct {
 	mu    sync.Mutex
 	event Event
 	timer *time.Timer
-	sent  bool
+	sent  bool // the wait was reported
 	over  bool
 }
 
@@ -33,15 +33,13 @@ func (s Sink) Wait(e Event) *Wait {
 	return w
 }
 
-// report sends the event Waiting. The timer calls it when [Grace] is over, unless the wait has ended or was restarted.
 func (w *Wait) report() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.over || w.sent || time.Since(w.event.Since) < Grace { // Restart was called after the timer had fired
-		return
+	if !w.over {
+		w.sent = true
+		w.sink.Send(w.event)
 	}
-	w.sent = true
-	w.sink.Send(w.event)
 }
 
 // Change sets the text and the time limit of the wait. The start time of the wait does not change.
@@ -60,21 +58,6 @@ func (w *Wait) Change(text string, until time.Time) {
 	}
 }
 
-// Restart ends the current wait, and begins a new wait that is reported after [Grace].
-func (w *Wait) Restart(text string, until time.Time) {
-	if w == nil {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.over {
-		return
-	}
-	w.endReport()
-	w.event.Text, w.event.Until, w.event.Since = text, until, time.Now()
-	w.timer.Reset(Grace)
-}
-
 // End ends the wait. It may be called several times.
 func (w *Wait) End() {
 	if w == nil {
@@ -82,18 +65,11 @@ func (w *Wait) End() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.endReport()
-	w.over = true
-}
-
-// endReport stops the timer, and sends WaitEnd if the wait was reported.
-func (w *Wait) endReport() {
 	w.timer.Stop()
-	if !w.sent {
-		return
+	if w.sent && !w.over {
+		e := w.event
+		e.Kind, e.Until = WaitEnd, time.Time{}
+		w.sink.Send(e)
 	}
-	w.sent = false
-	e := w.event
-	e.Kind, e.Until = WaitEnd, time.Time{}
-	w.sink.Send(e)
+	w.over = true
 }

@@ -67,7 +67,6 @@ func TestWait(t *testing.T) {
 		w.End()
 		w.End()
 		w.Change("nothing", time.Time{})
-		w.Restart("nothing", time.Time{})
 		time.Sleep(time.Hour)
 		if want := "wait a lock, wait a key, wait-end a key"; c.words() != want {
 			t.Errorf("%s, want %s", c.words(), want)
@@ -78,37 +77,9 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// Each repetition of an awaited event, such as a heartbeat of a node, begins a new wait.
-func TestWaitRestarts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var c collector
-		w := Sink(c.sink).Wait(Event{Text: "a sign"})
-		for range 10 {
-			time.Sleep(Grace / 2)
-			w.Restart("a sign", time.Time{})
-		}
-		if len(c.events()) > 0 {
-			t.Errorf("%s, though the signs came", c.words())
-		}
-		time.Sleep(Grace)
-		synctest.Wait()
-		w.Restart("a sign", time.Time{})
-		time.Sleep(Grace)
-		synctest.Wait()
-		if want := "wait a sign, wait-end a sign, wait a sign"; c.words() != want {
-			t.Errorf("%s, want %s", c.words(), want)
-		}
-		if got := c.events(); got[1].Since != got[0].Since || got[2].Since == got[0].Since {
-			t.Error("two waits are not told apart by Since")
-		}
-		w.End()
-	})
-}
-
 func TestWaitWithoutSink(t *testing.T) {
 	w := Sink(nil).Wait(Event{Text: "a lock"})
 	w.Change("a key", time.Time{})
-	w.Restart("nothing", time.Time{})
 	w.End()
 }
 
