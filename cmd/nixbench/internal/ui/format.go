@@ -2,7 +2,7 @@ package ui
 
 import (
 	"fmt"
-	"io"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -103,17 +103,19 @@ func formatWait(a *activity, now time.Time) string {
 	return fmt.Sprintf("%s (%s)", strings.Join(parts, ": "), times)
 }
 
-func writeProblems(w io.Writer, s style, problems []Problem) {
+func formatProblems(s style, problems []Problem) string {
+	var b strings.Builder
 	for _, p := range problems {
 		where := ""
 		if p.Where != "" {
 			where = s.bold(event.Printable(p.Where)) + ": "
 		}
-		fmt.Fprintf(w, "%s %s%s\n", s.bad("error:"), where, indent(event.Printable(p.Message), "  "))
+		fmt.Fprintf(&b, "%s %s%s\n", s.bad("error:"), where, indent(event.Printable(p.Message), "  "))
 		if p.Hint != "" {
-			fmt.Fprintf(w, "%s %s\n", s.warn("hint:"), indent(event.Printable(p.Hint), "  "))
+			fmt.Fprintf(&b, "%s %s\n", s.warn("hint:"), indent(event.Printable(p.Hint), "  "))
 		}
 	}
+	return b.String()
 }
 
 // indent indents all lines of text except the first, to distinguish them from the next message.
@@ -154,15 +156,10 @@ func trimStorePath(path string) string {
 // storeHash matches the beginning of a store path: the store folder and the hash. It is removed to shorten lines.
 var storeHash = regexp.MustCompile(`/nix/store/[0-9a-z]{32}-`)
 
-// firstLine returns the first line of s, with control characters replaced by spaces.
-func firstLine(s string) string {
-	first, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, first)
+// firstLine returns the first line of a printable text, without tabs.
+func firstLine(text string) string {
+	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return strings.ReplaceAll(first, "\t", " ")
 }
 
 func truncate(s string, width int) string {
@@ -171,3 +168,36 @@ func truncate(s string, width int) string {
 	}
 	return s
 }
+
+// style colours text and marks results, such as with ✗. The zero value leaves text unchanged.
+type style struct{ colour, marks bool }
+
+// terminalStyle returns the style for a terminal. when is the value of --color.
+func terminalStyle(when string) style {
+	return style{colour: when == "always" || when != "never" && os.Getenv("NO_COLOR") == "", marks: true}
+}
+
+// mark returns the mark of a result on a terminal. A log has words such as "failed" in its place, because users search a log for
+// words.
+func (s style) mark(failed bool) string {
+	switch {
+	case !s.marks:
+		return ""
+	case failed:
+		return s.bad("✗") + " "
+	}
+	return s.good("✓") + " "
+}
+
+func (s style) colourText(code, text string) string {
+	if !s.colour {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (s style) bold(text string) string  { return s.colourText("1", text) }
+func (s style) faint(text string) string { return s.colourText("2", text) }
+func (s style) good(text string) string  { return s.colourText("32", text) }
+func (s style) warn(text string) string  { return s.colourText("33", text) }
+func (s style) bad(text string) string   { return s.colourText("1;31", text) }

@@ -47,6 +47,7 @@ type View struct {
 	live     *live // nil: no live lines
 	progress progress
 	stop     chan struct{}
+	stopOnce sync.Once
 }
 
 // errorWriter writes to Writer, and keeps the first error of a write in err.
@@ -147,7 +148,7 @@ func (v *View) Event(e event.Event) {
 		_ = v.json.Encode(e)
 		return
 	}
-	e.Node, e.Path, e.Level, e.Text = event.Printable(e.Node), event.Printable(e.Path), event.Printable(e.Level), event.Printable(e.Text)
+	e = printableEvent(e)
 	began := v.progress.apply(e)
 	if line := v.formatEvent(e, began); line != "" {
 		v.print(func() { fmt.Fprintln(v.err, v.wrap(line)) })
@@ -157,21 +158,18 @@ func (v *View) Event(e event.Event) {
 // Follow returns a sink for the events of a part of the command that has a log of its own. Live lines show what is in progress in it, and
 // nothing remains of it on the terminal. end must be called after the last event.
 func (v *View) Follow() (send event.Sink, end func()) {
-	apply := func(f func()) {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		if v.live != nil {
-			f()
-		}
+	if v.live == nil {
+		return func(event.Event) {}, func() {}
 	}
 	send = func(e event.Event) {
-		e.Node, e.Path, e.Text = event.Printable(e.Node), event.Printable(e.Path), event.Printable(e.Text)
-		apply(func() { v.progress.apply(e) })
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.progress.apply(printableEvent(e))
 	}
 	return send, func() {
-		apply(func() {
-			v.progress.open = slices.DeleteFunc(v.progress.open, func(a *activity) bool { return !a.wait || a.Node != "" })
-		})
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.progress.open = slices.DeleteFunc(v.progress.open, func(a *activity) bool { return !a.wait || a.Node != "" })
 	}
 }
 
@@ -198,14 +196,7 @@ func (v *View) print(f func()) {
 
 // Result shows the result of a command. With --json it writes value. Otherwise it calls human, which writes the result as text.
 func (v *View) Result(value any, human func(io.Writer)) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.progress.open = nil
-	if v.json == nil {
-		v.print(func() { human(Printable(v.out)) })
-		return
-	}
-	_ = v.json.Encode(struct {
+	v.showEnd(func() { human(Printable(v.out)) }, struct {
 		Time   time.Time `json:"time"`
 		Kind   string    `json:"event"`
 		Result any       `json:"result"`
@@ -214,21 +205,24 @@ func (v *View) Result(value any, human func(io.Writer)) {
 
 // Problems shows the errors of a command. With --json it also writes the exit code.
 func (v *View) Problems(code int, problems []Problem) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.progress.open = nil
-	if v.json == nil {
-		var text strings.Builder
-		writeProblems(&text, v.style, problems)
-		v.print(func() { io.WriteString(v.err, v.wrap(text.String())) })
-		return
-	}
-	_ = v.json.Encode(struct {
+	v.showEnd(func() { io.WriteString(v.err, v.wrap(formatProblems(v.style, problems))) }, struct {
 		Time     time.Time `json:"time"`
 		Kind     string    `json:"event"`
 		Code     int       `json:"code"`
 		Problems []Problem `json:"problems"`
 	}{time.Now(), "error", code, problems})
+}
+
+// showEnd ends all activities. It calls text, or writes record with --json.
+func (v *View) showEnd(text func(), record any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.progress.open = nil
+	if v.json == nil {
+		v.print(text)
+		return
+	}
+	_ = v.json.Encode(record)
 }
 
 // Stderr returns the writer for progress and questions. Write to it only within [View.Pause].
@@ -287,15 +281,11 @@ func (v *View) Err() error {
 func (v *View) Close() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	select {
-	case <-v.stop:
-	default:
-		close(v.stop)
-	}
+	v.stopOnce.Do(func() { close(v.stop) })
 	v.progress.open = nil
 	v.live.stop()
 	if v.out.err != nil {
-		writeProblems(v.err, style{}, []Problem{{Message: v.out.err.Error()}})
+		io.WriteString(v.err, formatProblems(style{}, []Problem{{Message: v.out.err.Error()}}))
 	}
 	return v.out.err
 }

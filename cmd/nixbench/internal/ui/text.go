@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // minColumns is the smallest width to which tables and lists are fitted, even on a narrower terminal.
@@ -76,4 +78,35 @@ func fill(prefix string, parts []string, separator, indent string, width int) st
 		column, empty = column+n, false
 	}
 	return b.String()
+}
+
+// Printable returns a writer that passes each write through [event.Printable], and writes the result to w.
+func Printable(w io.Writer) io.Writer { return printableWriter{w} }
+
+type printableWriter struct{ w io.Writer }
+
+func (p printableWriter) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(p.w, event.Printable(string(text))); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+func (p printableWriter) Columns() int { return Columns(p.w) }
+
+// printableEvent returns the event with printable text.
+func printableEvent(e event.Event) event.Event {
+	e.Node, e.Path, e.Level, e.Text = event.Printable(e.Node), event.Printable(e.Path), event.Printable(e.Level), event.Printable(e.Text)
+	return e
+}
+
+// printableRows returns the rows with printable text, and with only one line in each cell.
+func printableRows(rows []Row) []Row {
+	out := make([]Row, len(rows))
+	for i, r := range rows {
+		for _, cell := range r {
+			out[i] = append(out[i], strings.NewReplacer("\n", " ", "\t", " ").Replace(event.Printable(cell)))
+		}
+	}
+	return out
 }
