@@ -28,31 +28,24 @@ type app struct {
 	started  bool // whether the body of the command has started; later errors are then no usage errors
 	view     *ui.View
 	viewOnce sync.Once
-	sink     event.Sink       // receives the events after a session was opened; nil: there is no session yet
-	connect  hypervisorOpener // connects to hypervisors
+	sink     event.Sink // receives the events after a session was opened; nil: there is no session yet
 
 	recording atomic.Bool // whether a run is recorded: after an interrupt, nodes must be uncordoned and the record must be ended
 	paused    atomic.Bool // whether another program uses the terminal: an interrupt must then wait until it has ended
 
 	// flags of all commands
-	file, flake string
-	sets        []string
-	nixOptions  []string
-	factsFile   string
-	showTrace   bool
-	impure      bool
-	noEvalCache bool
-	sshPrograms bool
-	json        bool
-	verbose     bool
-	color       string
-	evalWorkers int
-
-	evalNodeLimit string
-	acceptConfig  bool
+	request          deploy.Request // most of them are fields of it
+	sets, nixOptions []string
+	noEvalCache      bool
+	acceptConfig     bool
+	evalNodeLimit    string
+	json, verbose    bool
+	color            string
 }
 
-func newApp(ctx context.Context, open hypervisorOpener) *app { return &app{ctx: ctx, connect: open} }
+func newApp(ctx context.Context, open hypervisorOpener) *app {
+	return &app{ctx: ctx, request: deploy.Request{Hypervisors: open, Args: os.Args[1:], Version: readBuildVersion().Version}}
+}
 
 // commandBody is the code of a command. It runs after the view, which prints events and results, was opened.
 type commandBody func(args []string) error
@@ -126,20 +119,17 @@ func (a *app) preferInterrupt(err error) error {
 }
 
 func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
-	r := deploy.Request{
-		File: a.file, Flake: a.flake, Parallel: f.parallel, AcceptNewHostKeys: f.acceptNew, SSHPrograms: a.sshPrograms,
-		Prompt: newPrompt(a), Hypervisors: a.connect, Send: func(e event.Event) { a.view.Event(e) }, Args: os.Args[1:], Version: readBuildVersion().Version,
-		Describe: func(err error) (int, error) {
-			err = a.preferInterrupt(err)
-			return exitCode(err), describeForRecord(err)
-		},
-		Eval: nixeval.Options{ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers, Facts: a.factsFile},
+	r := a.request
+	r.Parallel, r.AcceptNewHostKeys, r.Prompt, r.Send = f.parallel, f.acceptNew, newPrompt(a), a.view.Event
+	r.Describe = func(err error) (int, error) {
+		err = a.preferInterrupt(err)
+		return exitCode(err), describeForRecord(err)
 	}
 	if cache, err := os.UserCacheDir(); err == nil && !a.noEvalCache {
 		r.Eval.CacheDir = filepath.Join(cache, "nixbench", "eval")
 	}
-	if a.evalWorkers < 0 {
-		return r, failure.NewUsage("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", a.evalWorkers)
+	if r.Eval.Workers < 0 {
+		return r, failure.NewUsage("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", r.Eval.Workers)
 	}
 	if f.skipsAway {
 		r.MayBeAway = func(d nixeval.Deployment) bool { return d.Optional || f.skipUnreachable }

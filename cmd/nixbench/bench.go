@@ -79,6 +79,18 @@ func withSweeps(a *app, body func(s *sweeps.Sweeps, arg string) error) func(*cob
 	})
 }
 
+// withBenchmark is like withSweeps, for a command about the benchmark that its argument and selected describe.
+func withBenchmark(a *app, selected *sweeps.Selection, body func(s *sweeps.Sweeps, b *sweeps.Subject) error) func(*cobra.Command, []string) error {
+	return withSweeps(a, func(s *sweeps.Sweeps, name string) error {
+		selected.Name = name
+		b, err := s.Load(a.ctx, *selected)
+		if err != nil {
+			return err
+		}
+		return body(s, b)
+	})
+}
+
 func benchPlanCommand(a *app) *cobra.Command {
 	var selected sweeps.Selection
 	var noise float64
@@ -95,14 +107,9 @@ is built and no machine is contacted.`,
     --vary scheduler=one,other --workload null`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = withSweeps(a, func(s *sweeps.Sweeps, name string) error {
+	cmd.RunE = withBenchmark(a, &selected, func(s *sweeps.Sweeps, b *sweeps.Subject) error {
 		if noise <= 0 {
 			return failure.NewUsage("--noise must be above 0 (it is %g)", noise)
-		}
-		selected.Name = name
-		b, err := s.Load(a.ctx, selected)
-		if err != nil {
-			return err
 		}
 		duration, err := s.Expect(a.ctx, b)
 		if err == nil {
@@ -163,12 +170,7 @@ results are kept. The exit code is 9 if a trial has no result that counts.`,
   nixbench bench check --vary scheduler=one,other --workload null`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = withSweeps(a, func(s *sweeps.Sweeps, name string) error {
-		selected.Name = name
-		b, err := s.Load(a.ctx, selected)
-		if err != nil {
-			return err
-		}
+	cmd.RunE = withBenchmark(a, &selected, func(s *sweeps.Sweeps, b *sweeps.Subject) error {
 		a.recording.Store(true) // an interrupt must wait until the operation in progress has ended
 		check, err := s.Check(a.ctx, b)
 		if err != nil {
@@ -203,12 +205,7 @@ neither in the hive's folder nor in the Nix store.`,
   nixbench bench run gang --new`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = withSweeps(a, func(s *sweeps.Sweeps, name string) error {
-		selected.Name = name
-		b, err := s.Load(a.ctx, selected)
-		if err != nil {
-			return err
-		}
+	cmd.RunE = withBenchmark(a, &selected, func(s *sweeps.Sweeps, b *sweeps.Subject) error {
 		a.recording.Store(true) // an interrupt must wait until the operation in progress has ended
 		st, err := s.Run(a.ctx, b)
 		return showExecuted(a, st, err)

@@ -31,8 +31,8 @@ NixOS modules get them in their argument runtime. It contains no secrets.`,
 			a.view.Result(json.RawMessage(facts.Schema), func(w io.Writer) { fmt.Fprint(w, facts.Schema) })
 			return nil
 		}
-		if a.factsFile != "" {
-			return showFacts(a, a.factsFile)
+		if file := a.request.Eval.Facts; file != "" {
+			return showFacts(a, file)
 		}
 		return a.inSession(fleetFlags{}, onNodes("", deploy.NoNodes), func(s *deploy.Session) error { return showFacts(a, s.Dir.Facts()) })
 	})

@@ -59,7 +59,7 @@ FILE before the word logs.`,
 	f := cmd.Flags()
 	flags.addWithParallel(f, 0)
 	// In this command, -f is short for --follow. So define the global flag --file again, without its short form -f.
-	f.StringVar(&a.file, "file", "", "hive `FILE`; in this command -f is --follow")
+	f.StringVar(&a.request.File, "file", "", "hive `FILE`; in this command -f is --follow")
 	f.BoolVarP(&flags.follow, "follow", "f", false, "also show new lines, until Ctrl-C")
 	f.StringVarP(&flags.lines, "lines", "n", "", "show the last `N` lines, or all (default: 100, with --since all)")
 	f.StringVar(&flags.since, "since", "", "show lines since a `TIME`, as journalctl accepts it: yesterday, 2026-11-20 08:30, -10min")

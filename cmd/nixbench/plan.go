@@ -98,7 +98,7 @@ func checkPlanFile(a *app, out string, keepGoing bool) error {
 			return failure.NewUsage("--out: --set %s seems to contain a secret, and a plan file must not; use deployment.keys", path)
 		}
 	}
-	if safe := runs.RemoveURLSecrets(a.flake); safe != a.flake {
+	if safe := runs.RemoveURLSecrets(a.request.Flake); safe != a.request.Flake {
 		return failure.WithHint(failure.NewUsage("--out: --flake %s contains a secret, and a plan file must not", safe),
 			"Nix's option access-tokens, and ~/.netrc, contain the credentials of flakes")
 	}

@@ -115,19 +115,24 @@ func writeDiffs(w io.Writer, previews []stages.Preview) {
 		diffs = append(diffs, packages.NodeDiff{Node: p.Node, Diff: p.Diff})
 	}
 	for _, g := range packages.GroupNodes(diffs) {
-		writeGrowth(w, g)
-		for _, c := range g.Diff.Packages {
-			ui.WriteText(w, "  "+formatPackageChange(c), "      ")
-		}
+		writePackages(w, g, len(g.Diff.Packages))
 		writeFiles(w, "units", g.Diff.Units)
 		writeFiles(w, "/etc", g.Diff.Etc)
 	}
 }
 
-func writeGrowth(w io.Writer, g packages.Group) {
+// writePackages writes the names of the nodes in a group, by how much the closure of each node grows, and at most that many packages.
+func writePackages(w io.Writer, g packages.Group, most int) {
 	fmt.Fprintln(w)
 	last := len(g.Nodes) - 1
 	ui.WriteList(w, "", append(slices.Clone(g.Nodes[:last]), g.Nodes[last]+": closure "+event.Growth(g.Diff.Bytes)), "  ")
+	for i, c := range g.Diff.Packages {
+		if more := len(g.Diff.Packages) - i; i == most && more > 1 {
+			fmt.Fprintf(w, "  and %d more packages: nixbench runs last --html\n", more)
+			return
+		}
+		ui.WriteText(w, "  "+formatPackageChange(c), "      ")
+	}
 }
 
 // maxChangedPackages is the maximum number of packages that apply lists for a group of nodes.
@@ -136,14 +141,7 @@ const maxChangedPackages = 10
 // writeChangedPackages writes which packages a run has changed. It is a short form of writeDiffs, for the end of a run.
 func writeChangedPackages(w io.Writer, groups []packages.Group) {
 	for _, g := range groups {
-		writeGrowth(w, g)
-		for i, c := range g.Diff.Packages {
-			if more := len(g.Diff.Packages) - i; i == maxChangedPackages && more > 1 {
-				fmt.Fprintf(w, "  and %d more packages: nixbench runs last --html\n", more)
-				break
-			}
-			ui.WriteText(w, "  "+formatPackageChange(c), "      ")
-		}
+		writePackages(w, g, maxChangedPackages)
 	}
 }
 
