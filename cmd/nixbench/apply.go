@@ -103,7 +103,7 @@ func applyCommand(a *app) *cobra.Command {
 		if len(args) == 1 && strings.Contains(args[0], "=") {
 			return runApplySystem(a, args[0], flags)
 		}
-		goal, err := parseGoal(args, node.Switch)
+		goal, err := parseGoal(args)
 		if err != nil {
 			return err
 		}
@@ -120,11 +120,13 @@ func applyCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func parseGoal(args []string, goal node.Goal) (node.Goal, error) {
-	if len(args) == 0 {
-		return goal, nil
-	}
-	if !slices.Contains(applyGoals, args[0]) {
+func parseGoal(args []string) (node.Goal, error) {
+	switch {
+	case len(args) == 0:
+		return node.Switch, nil
+	case args[0] == "keys":
+		return node.UploadKeys, nil
+	case !slices.Contains(applyGoals, args[0]):
 		return "", failure.NewUsage("there is no goal %q; there are %s", args[0], strings.Join(applyGoals, ", "))
 	}
 	return node.Goal(args[0]), nil
@@ -171,9 +173,7 @@ hive no longer contains. Systems are neither evaluated nor switched.`,
 
 func (f *applyFlags) toOptions(goal node.Goal) (stages.Options, error) {
 	o, err := f.rollingFlags.toOptions()
-	if o.Goal = goal; goal == "keys" {
-		o.Goal = node.UploadKeys
-	}
+	o.Goal = goal
 	if f.buildOnTarget || f.noBuildThere {
 		o.BuildOnTarget = &f.buildOnTarget
 	}
@@ -183,7 +183,7 @@ func (f *applyFlags) toOptions(goal node.Goal) (stages.Options, error) {
 	switch {
 	case err != nil:
 		return o, err
-	case o.Goal == node.UploadKeys && o.WithoutKeys:
+	case goal == node.UploadKeys && o.WithoutKeys:
 		return o, failure.NewUsage("--no-keys and the goal upload-keys exclude each other")
 	case o.Specialisation != "" && goal != node.Switch && goal != node.Test:
 		return o, failure.NewUsage("--specialisation requires the goal switch or test: boot loaders select generations, not specialisations")
@@ -210,11 +210,11 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *deploy.PlanFile) 
 	set := func(r *deploy.Request) {
 		r.Command, r.Nodes, r.AllNodesOnly = "apply", deploy.DeployedNodes, saved == nil // a plan names its nodes
 		r.Plan, r.System = saved, flags.system
-		if options.Goal != node.Switch {
-			r.Command += " " + string(options.Goal)
+		if goal != node.Switch {
+			r.Command += " " + string(goal)
 		}
 		r.Eval.Specialisation = options.Specialisation
-		if options.Goal == node.UploadKeys {
+		if goal == node.UploadKeys {
 			r.Nodes = deploy.RemoteNodes
 		}
 	}
@@ -225,7 +225,7 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *deploy.PlanFile) 
 		applied, err := s.Apply(a.ctx, deploy.ApplyOptions{
 			Options: options, NoSubstitute: flags.noSubstitute,
 			Ask: func(changes []changes.Change, makePlan func() (*stages.Plan, error)) error {
-				if !flags.yes && a.canAsk() && options.Goal == node.Switch { // also if some nodes cannot be planned: the plan shows the others, and apply reports the errors
+				if !flags.yes && a.canAsk() && goal == node.Switch { // also if some nodes cannot be planned: the plan shows the others, and apply reports the errors
 					made, err := makePlan()
 					if made.Nodes == nil {
 						return err
@@ -249,10 +249,7 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *deploy.PlanFile) 
 // isPlanFile reports whether the argument of apply is a plan file: neither a goal nor NODE=SYSTEM, and either a path or an existing
 // file.
 func isPlanFile(arg string) bool {
-	if slices.Contains(applyGoals, arg) {
-		return false
-	}
-	return durable.Exists(arg) || strings.ContainsAny(arg, "/.") && !strings.Contains(arg, "=")
+	return !slices.Contains(applyGoals, arg) && (durable.Exists(arg) || strings.ContainsAny(arg, "/.") && !strings.Contains(arg, "="))
 }
 
 // runApplySystem deploys a system in the store to one node. arg is NODE=SYSTEM.

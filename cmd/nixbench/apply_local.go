@@ -38,7 +38,7 @@ which other machines cannot log in.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
-		goal, err := parseGoal(args, node.Switch)
+		goal, err := parseGoal(args)
 		if err != nil {
 			return err
 		}

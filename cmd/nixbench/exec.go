@@ -15,13 +15,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-type execFlags struct {
-	fleetFlags
-	root, literal bool
-}
-
 func execCommand(a *app) *cobra.Command {
-	var flags execFlags
+	var flags fleetFlags
+	var root, literal bool
 	cmd := &cobra.Command{
 		Use:   "exec [--on NODES] [--] COMMAND [ARGUMENT…]",
 		Short: "Run a command on nodes",
@@ -40,8 +36,8 @@ node cannot be reached.`,
   nixbench exec --on 'web-*' --root -- systemctl restart nginx`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	cmd.RunE = a.withSession("", &flags.fleetFlags, deploy.RemoteNodes, func(s *deploy.Session, args []string) error {
-		command := newExecCommand(args, flags)
+	cmd.RunE = a.withSession("", &flags, deploy.RemoteNodes, func(s *deploy.Session, args []string) error {
+		command := newExecCommand(args, root, literal)
 		prefixed := len(s.Nodes) > 1 || a.json
 		return joinExitErrors(deploy.RunOnNodes(a.ctx, s, func(ctx context.Context, h *remote.Host, n nixeval.Node) error {
 			c := command
@@ -58,16 +54,16 @@ node cannot be reached.`,
 	f := cmd.Flags()
 	f.SetInterspersed(false) // flags after COMMAND are its arguments
 	flags.addWithParallel(f, 0)
-	f.BoolVar(&flags.root, "root", false, "run it as root, with deployment.privilegeEscalationCommand if the user is not root")
-	f.BoolVar(&flags.literal, "literal", false, "run a program with exactly these arguments, without a shell")
+	f.BoolVar(&root, "root", false, "run it as root, with deployment.privilegeEscalationCommand if the user is not root")
+	f.BoolVar(&literal, "literal", false, "run a program with exactly these arguments, without a shell")
 	return cmd
 }
 
 // newExecCommand returns the command that exec runs on every node. With --literal, this is args. Otherwise it is the login shell
 // (which sshd sets as SHELL) with the joined args as one command line.
-func newExecCommand(args []string, flags execFlags) remote.Cmd {
-	c := remote.Cmd{Argv: args, Sudo: flags.root, Unlimited: true}
-	if !flags.literal {
+func newExecCommand(args []string, root, literal bool) remote.Cmd {
+	c := remote.Cmd{Argv: args, Sudo: root, Unlimited: true}
+	if !literal {
 		c.Name = strings.Join(args, " ")
 		c.Argv = []string{"sh", "-c", `exec "${SHELL:-sh}" -c "$1"`, "sh", c.Name}
 	}

@@ -15,14 +15,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-type planFlags struct {
-	rollingFlags
-	exitCode bool
-	out      string
-}
-
 func planCommand(a *app) *cobra.Command {
-	var flags planFlags
+	var flags rollingFlags
+	var exitCode bool
+	var out string
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what apply would do",
@@ -51,11 +47,11 @@ FILE executes. It contains no secrets.`,
 		if err != nil {
 			return err
 		}
-		if err := checkPlanFile(a, flags.out, options.KeepGoing); err != nil {
+		if err := checkPlanFile(a, out, options.KeepGoing); err != nil {
 			return err
 		}
 		return a.inSession(flags.fleetFlags, onNodes("", deploy.DeployedNodes), func(s *deploy.Session) error {
-			made, err := s.Plan(a.ctx, options, flags.out, stages.PlanArguments{
+			made, err := s.Plan(a.ctx, options, out, stages.PlanArguments{
 				Sets: append([]string{}, a.sets...), NoKeys: options.WithoutKeys, Recreate: options.Recreate,
 				NoDrain: options.WithoutDrain, DrainAllowed: append([]string{}, options.Drain.Allowed...), MaxUnavailable: flags.maxUnavailable, SkipUnreachable: flags.skipUnreachable,
 			})
@@ -63,7 +59,7 @@ FILE executes. It contains no secrets.`,
 				a.view.Result(made.Nodes, func(w io.Writer) { writePreviews(w, made.Nodes) })
 			}
 			switch {
-			case err != nil || !flags.exitCode:
+			case err != nil || !exitCode:
 			case made.Unknown != nil:
 				err = made.Unknown
 			case made.Changes():
@@ -77,8 +73,8 @@ FILE executes. It contains no secrets.`,
 	f.BoolVar(&flags.options.WithoutKeys, "no-keys", false, "do not compare deployment.keys")
 	f.BoolVar(&flags.options.Recreate, "recreate", false, "show the plan of apply --recreate")
 	f.BoolVar(&flags.options.KeepGoing, "keep-going", false, "show the other nodes if some cannot be evaluated or built")
-	f.BoolVar(&flags.exitCode, "exit-code", false, "exit with 11 if apply would change anything")
-	f.StringVarP(&flags.out, "out", "o", "", "write the plan to `FILE`, for nixbench apply FILE")
+	f.BoolVar(&exitCode, "exit-code", false, "exit with 11 if apply would change anything")
+	f.StringVarP(&out, "out", "o", "", "write the plan to `FILE`, for nixbench apply FILE")
 	return cmd
 }
 

@@ -23,13 +23,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-type runsFlags struct {
-	log, out string
-	html     bool
-}
-
 func runsCommand(a *app) *cobra.Command {
-	var flags runsFlags
+	var log, out string
+	var html bool
 	cmd := &cobra.Command{
 		Use:   "runs [RUN]",
 		Short: "List recorded runs, or show one",
@@ -45,9 +41,9 @@ each node in one of them. RUN is the beginning of a run's name, or "last". With
 	cmd.RunE = a.withView(func(args []string) error {
 		ref := strings.Join(args, "") // empty: list the recorded runs
 		switch {
-		case ref == "" && (flags.log != "" || flags.html):
+		case ref == "" && (log != "" || html):
 			return failure.NewUsage("runs: --log and --html need a run, such as last")
-		case !flags.html && flags.out != "":
+		case !html && out != "":
 			return failure.NewUsage("runs: -o requires --html")
 		}
 		return a.inSession(fleetFlags{}, onNodes("", deploy.NoNodes), func(s *deploy.Session) error {
@@ -58,18 +54,18 @@ each node in one of them. RUN is the beginning of a run's name, or "last". With
 			switch {
 			case err != nil:
 				return err
-			case flags.html:
-				return writeHTMLPage(a.view, run, flags.out)
-			case flags.log != "":
-				return showLog(a, run, flags.log)
+			case html:
+				return writeHTMLPage(a.view, run, out)
+			case log != "":
+				return showLog(a, run, log)
 			}
 			return showRun(a.view, run)
 		})
 	})
 	f := cmd.Flags()
-	f.StringVar(&flags.log, "log", "", "print the output of `NODE` during the run")
-	f.BoolVar(&flags.html, "html", false, "write an HTML page")
-	f.StringVarP(&flags.out, "output", "o", "", "write it to `FILE`, - for stdout (default: RUN.html here)")
+	f.StringVar(&log, "log", "", "print the output of `NODE` during the run")
+	f.BoolVar(&html, "html", false, "write an HTML page")
+	f.StringVarP(&out, "output", "o", "", "write it to `FILE`, - for stdout (default: RUN.html here)")
 	return cmd
 }
 

@@ -38,14 +38,10 @@ unless every other node runs its system without failed units, is a ready
 member of its cluster, and passes its deployment.healthChecks, which are run
 once.`
 
-type statusFlags struct {
-	fleetFlags
-	drift, check, noHealth bool
-	format                 string
-}
-
 func statusCommand(a *app) *cobra.Command {
-	var flags statusFlags
+	var flags fleetFlags
+	var drift, check, noHealth bool
+	format := "table"
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the system and the health of nodes",
@@ -55,9 +51,9 @@ func statusCommand(a *app) *cobra.Command {
   nixbench status --on @web --drift
   nixbench status --check --json`,
 	}
-	cmd.RunE = a.withSession("", &flags.fleetFlags, deploy.RemoteNodes, func(s *deploy.Session, _ []string) error {
-		wide := flags.format == "wide"
-		status, err := s.Status(a.ctx, deploy.StatusOptions{Drift: flags.drift, Figures: wide, Health: flags.check && !flags.noHealth})
+	cmd.RunE = a.withSession("", &flags, deploy.RemoteNodes, func(s *deploy.Session, _ []string) error {
+		wide := format == "wide"
+		status, err := s.Status(a.ctx, deploy.StatusOptions{Drift: drift, Figures: wide, Health: check && !noHealth})
 		if status == nil {
 			return err
 		}
@@ -65,7 +61,7 @@ func statusCommand(a *app) *cobra.Command {
 			event.Sink(a.sendEvent).Warn("%v", status.MembersErr)
 		}
 		a.view.Result(status.Rows, func(w io.Writer) { writeStatus(w, status.Rows, wide, status.Notes...) })
-		if flags.check {
+		if check {
 			err = errors.Join(err, status.MembersErr)
 			if bad := status.Unhealthy(); bad != nil {
 				err = errors.Join(err, &checkError{bad})
@@ -76,11 +72,10 @@ func statusCommand(a *app) *cobra.Command {
 	f := cmd.Flags()
 	flags.add(f)
 	flags.addSkip(f)
-	flags.format = "table"
-	f.VarP(&choice{&flags.format, []string{"table", "wide"}}, "output", "o", "`FORMAT`: wide also shows the use of processors, memory and disk")
-	f.BoolVar(&flags.drift, "drift", false, "evaluate the hive, and compare nodes with it")
-	f.BoolVar(&flags.check, "check", false, "exit with 9 if a node is not healthy or runs another system")
-	f.BoolVar(&flags.noHealth, "no-health-checks", false, noHealthHelp)
+	f.VarP(&choice{&format, []string{"table", "wide"}}, "output", "o", "`FORMAT`: wide also shows the use of processors, memory and disk")
+	f.BoolVar(&drift, "drift", false, "evaluate the hive, and compare nodes with it")
+	f.BoolVar(&check, "check", false, "exit with 9 if a node is not healthy or runs another system")
+	f.BoolVar(&noHealth, "no-health-checks", false, noHealthHelp)
 	return cmd
 }
 
