@@ -2,15 +2,24 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
+	"github.com/nixbench/nixbench/deploy/packages"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/stages"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
@@ -119,4 +128,248 @@ func checkOutput(flag, file string, isReplaceable func(file string) bool) error 
 func isFolder(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
+}
+
+var planColumns = []ui.Column[stages.Preview]{
+	{Title: "NODE", Format: func(p stages.Preview) string { return p.Node }},
+	{Title: "WOULD", Format: func(p stages.Preview) string { return p.Action }},
+	{Title: "COPY", Format: formatCopy},
+	{Title: "REBOOT", Format: func(p stages.Preview) string {
+		if p.Reboot == nil {
+			return "?"
+		}
+		return map[bool]string{true: "needed"}[*p.Reboot]
+	}},
+	{Title: "KEYS", Format: formatKeyChanges},
+	{Title: "CHECKS", Optional: true, Format: func(p stages.Preview) string {
+		if p.HealthChecks == 0 {
+			return ""
+		}
+		return fmt.Sprint(p.HealthChecks)
+	}},
+	{Title: "MACHINE", Format: formatMachineChange, Optional: true},
+	{Title: "VERSION", Optional: true, Format: func(p stages.Preview) string {
+		if p.Version == nil {
+			return ""
+		}
+		return p.Version.From + " → " + p.Version.To
+	}},
+}
+
+// writePreviews writes a plan as text: a table of the nodes, then the details, the order of the changes and a summary.
+func writePreviews(w io.Writer, previews []stages.Preview) {
+	ui.Table(w, ui.Rows(planColumns, previews))
+	writeDiffs(w, previews)
+	writeDrains(w, previews)
+	adjust := map[string][]string{}
+	for _, p := range previews {
+		if len(p.Adjust) > 0 {
+			adjust[p.Node] = p.Adjust
+		}
+	}
+	for i, line := range rollout.AdjustmentLines(adjust) {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		ui.WriteText(w, line, "  ")
+	}
+	writeOrder(w, previews)
+	fmt.Fprintln(w)
+	ui.WriteText(w, describeChanges(previews), "  ")
+}
+
+// formatMachineChange formats the change of a node's machine: `create on default, 192.168.222.4`.
+func formatMachineChange(p stages.Preview) string {
+	m := p.Machine
+	if m == nil {
+		return ""
+	}
+	text := string(m.Action)
+	if m.Action == changes.Create && m.Address.IsValid() {
+		text += " on " + m.Hypervisor + ", " + m.Address.String()
+	}
+	if m.Why != "" {
+		text += ": " + m.Why
+	}
+	return text
+}
+
+func formatCopy(p stages.Preview) string {
+	switch {
+	case p.Copy == nil:
+		return "?"
+	case p.Copy.Paths == 0:
+		return ""
+	}
+	return event.Count(p.Copy.Paths, "path") + ", " + event.Size(p.Copy.Bytes)
+}
+
+// formatKeyChanges formats how many keys of a node change: `upload 2, remove 1`.
+func formatKeyChanges(p stages.Preview) string {
+	k := p.Keys
+	if k == nil {
+		return ""
+	}
+	var parts []string
+	for _, c := range []struct {
+		names []string
+		verb  string
+	}{{k.Upload, "upload"}, {k.Adjust, "adjust"}, {k.Remove, "remove"}, {k.Restart, "restart units"}} {
+		if len(c.names) > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", c.verb, len(c.names)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// writeDiffs writes which packages change. Nodes on which the same packages change share one list.
+func writeDiffs(w io.Writer, previews []stages.Preview) {
+	var diffs []packages.NodeDiff
+	for _, p := range previews {
+		diffs = append(diffs, packages.NodeDiff{Node: p.Node, Diff: p.Diff})
+	}
+	for _, g := range packages.GroupNodes(diffs) {
+		writePackages(w, g, len(g.Diff.Packages))
+		writeFiles(w, "units", g.Diff.Units)
+		writeFiles(w, "/etc", g.Diff.Etc)
+	}
+}
+
+// writePackages writes the names of the nodes in a group, by how much the closure of each node grows, and at most that many packages.
+func writePackages(w io.Writer, g packages.Group, most int) {
+	fmt.Fprintln(w)
+	last := len(g.Nodes) - 1
+	ui.WriteList(w, "", append(slices.Clone(g.Nodes[:last]), g.Nodes[last]+": closure "+event.Growth(g.Diff.Bytes)), "  ")
+	for i, c := range g.Diff.Packages {
+		if more := len(g.Diff.Packages) - i; i == most && more > 1 {
+			fmt.Fprintf(w, "  and %d more packages: nixbench runs last --html\n", more)
+			return
+		}
+		ui.WriteText(w, "  "+formatPackageChange(c), "      ")
+	}
+}
+
+// maxChangedPackages is the maximum number of packages that apply lists for a group of nodes.
+const maxChangedPackages = 10
+
+// writeChangedPackages writes which packages a run has changed. It is a short form of writeDiffs, for the end of a run.
+func writeChangedPackages(w io.Writer, groups []packages.Group) {
+	for _, g := range groups {
+		writePackages(w, g, maxChangedPackages)
+	}
+}
+
+// writeFiles writes the files that differ, such as "  units: + new.service ~ nginx.service - old.service".
+func writeFiles(w io.Writer, title string, f *packages.Files) {
+	if f == nil || f.Empty() {
+		return
+	}
+	var parts []string
+	for _, names := range []struct {
+		mark  string
+		files []string
+	}{{"+", f.Added}, {"~", f.Changed}, {"-", f.Removed}} {
+		for _, name := range names.files {
+			parts = append(parts, names.mark+" "+name)
+		}
+	}
+	const most = 12
+	if more := len(parts) - most; more > 1 {
+		parts = append(parts[:most], fmt.Sprintf("and %d more", more))
+	}
+	ui.WriteList(w, "  "+title+": ", parts, "    ")
+}
+
+// formatPackageChange formats the change of a package: `+ hello 2.12, +1.9 MiB`, `- hello 2.12` or `~ curl 8.9 → 8.10`.
+func formatPackageChange(c packages.Change) string {
+	text := strings.TrimSpace(c.Mark() + " " + c.Name + " " + c.Versions())
+	if max(c.Bytes, -c.Bytes) >= 1<<10 {
+		text += ", " + event.Growth(c.Bytes)
+	}
+	return text
+}
+
+func writeDrains(w io.Writer, previews []stages.Preview) {
+	for _, p := range previews {
+		if p.Drain == nil {
+			continue
+		}
+		for _, part := range []struct {
+			title string
+			items []engine.DrainItem
+		}{{"be refused", p.Drain.Blocked}, {"delete", p.Drain.Deleted}} {
+			if len(part.items) == 0 {
+				continue
+			}
+			fmt.Fprintf(w, "\n%s: the drain would %s:\n", p.Node, part.title)
+			var rows []ui.Row
+			for _, item := range part.items {
+				rows = append(rows, ui.Row{"  " + item.Work, item.Reason})
+			}
+			ui.List(w, rows)
+		}
+	}
+}
+
+// writeOrder writes the waves in which nodes change, and which nodes are drained. It writes nothing if all nodes change at the
+// same time.
+func writeOrder(w io.Writer, previews []stages.Preview) {
+	var waves [][]string
+	var removed []string
+	drains := false
+	for _, p := range previews {
+		if p.Action == plan.WouldRemove {
+			removed = append(removed, p.Node)
+		}
+		if p.Wave == 0 {
+			continue
+		}
+		for len(waves) < p.Wave {
+			waves = append(waves, nil)
+		}
+		name := p.Node
+		if p.Drained {
+			name, drains = name+" (drained)", true
+		}
+		waves[p.Wave-1] = append(waves[p.Wave-1], name)
+	}
+	if len(waves) < 2 && !drains && (len(waves) == 0 || len(removed) == 0) {
+		return
+	}
+	fmt.Fprintln(w, "\norder:")
+	for i, nodes := range waves {
+		ui.WriteList(w, fmt.Sprintf("  %d. ", i+1), nodes, "     ")
+	}
+	if len(removed) > 0 {
+		last := len(removed) - 1
+		ui.WriteList(w, "  at the end: ", append(removed[:last:last], removed[last]+" removed"), "    ")
+	}
+}
+
+// describeChanges returns the summary of a plan, in one line. It begins with the changes that cannot be undone.
+func describeChanges(previews []stages.Preview) string {
+	nodes, machines := map[string]int{}, map[changes.Action]int{}
+	for _, p := range previews {
+		nodes[p.Action]++
+		if p.Machine != nil && p.Action != plan.WouldRemove {
+			machines[p.Machine.Action]++
+		}
+	}
+	var parts []string
+	add := func(n int, text string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, text))
+		}
+	}
+	add(nodes[plan.WouldRemove], "removed")
+	add(machines[changes.Recreate], "with a recreated machine")
+	add(machines[changes.Restart], "with a restarted machine")
+	add(machines[changes.Create], "with a new machine")
+	for _, action := range []string{plan.WouldFirst, plan.WouldSwitch, plan.WouldDefault, plan.WouldKeys, plan.NotRunning, plan.NotReachable, plan.Away, plan.WouldRefuse, plan.NotBuilt, plan.WouldNothing} {
+		add(nodes[action], action)
+	}
+	if len(parts) == 0 {
+		return "nodes: none"
+	}
+	return "nodes: " + strings.Join(parts, ", ")
 }

@@ -2,14 +2,22 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/machine"
 )
 
 const statusLong = `Show the state of nodes: role, address, the running generation and the one that
@@ -86,3 +94,240 @@ func (e *checkError) Error() string {
 }
 
 func (e *checkError) Kind() failure.Kind { return failure.Check }
+
+var statusColumns = []ui.Column[inspect.Status]{
+	{Title: "NODE", Format: func(s inspect.Status) string { return s.Node }},
+	{Title: "ROLE", Format: func(s inspect.Status) string { return s.Role }, Optional: true},
+	{Title: "ADDRESS", Format: func(s inspect.Status) string { return s.Address }},
+	{Title: "GENERATION", Format: formatGeneration},
+	{Title: "SYSTEM", Format: func(s inspect.Status) string { return s.System }},
+	{Title: "UNITS", Format: formatUnits},
+	{Title: "REBOOT", Format: func(s inspect.Status) string { return map[bool]string{true: "needed"}[s.Reboot] }, Optional: true},
+	{Title: "MEMBER", Format: ifKnown(memberOf, func(m inspect.Member) string { return m.String() }), Optional: true},
+	{Title: "VERSION", Format: ifKnown(memberOf, func(m inspect.Member) string { return m.Version }), Optional: true},
+	{Title: "UPTIME", Format: formatUptime},
+	{Title: "LAST RUN", Format: formatLastRun},
+	{Title: "MACHINE", Format: ifKnown(func(s inspect.Status) *machine.Status { return s.Machine }, func(m machine.Status) string { return m.State }), Optional: true},
+}
+
+var wideColumns = []ui.Column[inspect.Status]{
+	{Title: "PROCESSORS", Format: ifKnown(figuresOf, formatProcessors)},
+	{Title: "MEMORY", Format: ifKnown(figuresOf, func(f inspect.Figures) string { return formatUse(f.MemoryUsed, f.Memory) })},
+	{Title: "DISK", Format: ifKnown(figuresOf, func(f inspect.Figures) string { return formatUse(f.DiskUsed, f.Disk) })},
+}
+
+func memberOf(s inspect.Status) *inspect.Member { return s.Member }
+
+func figuresOf(s inspect.Status) *inspect.Figures { return s.Figures }
+
+// ifKnown returns a function that formats a part of a node's status with format, or returns an empty string if the part is nil.
+func ifKnown[T any](part func(inspect.Status) *T, format func(T) string) func(inspect.Status) string {
+	return func(s inspect.Status) string {
+		if p := part(s); p != nil {
+			return format(*p)
+		}
+		return ""
+	}
+}
+
+// leastImportant are the titles of columns that are left out on a narrow terminal. The least important column is the first.
+var leastImportant = []string{"ROLE", "UPTIME", "GENERATION", "ADDRESS", "VERSION", "LAST RUN", "MACHINE"}
+
+func writeStatus(w io.Writer, rows []inspect.Status, wide bool, more ...string) {
+	columns, leaveOut := statusColumns, leastImportant
+	if wide {
+		columns, leaveOut = slices.Concat(statusColumns, wideColumns), nil
+	}
+	left := ui.Table(w, ui.Rows(columns, rows), leaveOut...)
+	var notes []string
+	for _, s := range rows {
+		for _, note := range describeStatus(s) {
+			notes = append(notes, s.Node+": "+note)
+		}
+	}
+	notes = slices.Concat(notes, describeReboots(rows), describeCertificates(rows, time.Now()), more)
+	if len(left) > 0 {
+		notes = append(notes, "not shown on this narrow terminal: "+strings.Join(left, ", ")+" (-o wide shows all columns)")
+	}
+	if len(notes) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, note := range notes {
+		indent := "  "
+		for line := range strings.SplitSeq(note, "\n") { // an error may have several lines
+			ui.WriteText(w, line, indent)
+			indent = "    "
+		}
+	}
+}
+
+func formatGeneration(s inspect.Status) string {
+	switch {
+	case s.Generation == 0 && s.Boots == 0:
+		return ""
+	case s.Generation == 0:
+		return fmt.Sprintf("?, boots %d", s.Boots)
+	case s.Current != s.BootDefault:
+		return fmt.Sprintf("%d, boots %d", s.Generation, s.Boots)
+	}
+	return fmt.Sprint(s.Boots)
+}
+
+func formatUnits(s inspect.Status) string {
+	switch {
+	case s.State == "":
+		return ""
+	case len(s.FailedUnits) > 0:
+		return fmt.Sprintf("%d failed", len(s.FailedUnits))
+	case s.State == "running":
+		return "ok"
+	}
+	return s.State
+}
+
+func formatUptime(s inspect.Status) string {
+	if s.State == "" {
+		return ""
+	}
+	return formatShortDuration(time.Duration(s.Uptime) * time.Second)
+}
+
+// formatLastRun formats how the last run on a node ended, and when: `rolled back 5m ago`.
+func formatLastRun(s inspect.Status) string {
+	r := s.LastRun
+	if r == nil {
+		return ""
+	}
+	what := map[string]string{
+		"committed": "done", "activated": "test", "boot": "boot", "rolled-back": "rolled back", "rollback-failed": "failed",
+	}[r.Outcome]
+	switch {
+	case r.Alive:
+		what = "still running, started"
+	case what == "":
+		what = "failed"
+	}
+	return what + " " + formatShortDuration(s.Time.Sub(r.Time)) + " ago"
+}
+
+// formatProcessors returns how many processors are busy, and how many there are: 0.4/4.
+func formatProcessors(f inspect.Figures) string {
+	if f.ProcessorsUsed == nil {
+		return fmt.Sprint(f.Processors)
+	}
+	return fmt.Sprintf("%.1f/%d", *f.ProcessorsUsed, f.Processors)
+}
+
+// formatUse returns how many bytes are used, and how many there are: 1.5 GiB/4.0 GiB.
+func formatUse(used, all int64) string {
+	if all == 0 {
+		return ""
+	}
+	return event.Size(used) + "/" + event.Size(all)
+}
+
+// formatShortDuration formats a duration in its one or two largest units: 3d4h, 2h10m, 5m, 12s.
+func formatShortDuration(d time.Duration) string {
+	d = max(d, 0).Truncate(time.Second)
+	switch days := d / (24 * time.Hour); {
+	case days >= 10:
+		return fmt.Sprintf("%dd", days)
+	case days > 0:
+		return fmt.Sprintf("%dd%dh", days, d/time.Hour%24)
+	case d >= time.Minute:
+		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
+	}
+	return d.String()
+}
+
+func describeStatus(s inspect.Status) []string {
+	var notes []string
+	if s.Error != "" {
+		return nil // no notes about a node that cannot be reached, because the command ends with its error
+	}
+	switch s.System {
+	case inspect.OtherSystem:
+		notes = append(notes, "runs "+s.Current, "last deployed: "+s.Deployed)
+	case inspect.Drifted:
+		notes = append(notes, "runs "+s.Current, "the hive has "+s.Wanted)
+	}
+	if s.LastRun != nil && s.LastRun.Alive {
+		notes = append(notes, s.LastRun.Text)
+	}
+	if len(s.FailedUnits) > 0 {
+		notes = append(notes, "failed units: "+strings.Join(s.FailedUnits, ", "))
+		for _, unit := range slices.Sorted(maps.Keys(s.Reasons)) {
+			notes = append(notes, unit+": "+s.Reasons[unit])
+		}
+	}
+	if s.Unhealthy != "" {
+		notes = append(notes, s.Unhealthy)
+	}
+	return notes
+}
+
+func describeReboots(rows []inspect.Status) []string {
+	var nodes []string
+	for _, s := range rows {
+		if s.Reboot {
+			nodes = append(nodes, s.Node)
+		}
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	return []string{strings.Join(nodes, ", ") + ": the next boot uses another kernel: nixbench reboot --if-needed"}
+}
+
+const (
+	renewalNotice   = 30 * 24 * time.Hour  // how long before its end status reports a certificate that is not renewed by itself
+	authorityNotice = 365 * 24 * time.Hour // how long before its end status reports an authority, whose replacement takes long
+	renewalGrace    = 3 * 24 * time.Hour   // how long the renewal of a certificate may be overdue before status reports the certificate
+)
+
+// describeCertificates returns notes about certificates for which the user has to do something: one note about that certificate of the
+// nodes that expires first, and one for each certificate authority.
+func describeCertificates(rows []inspect.Status, now time.Time) []string {
+	var first, authorities []string
+	var ends time.Time
+	for _, s := range rows {
+		for _, c := range s.Certificates {
+			note := describeExpiry(s.Node, c, now)
+			switch {
+			case note == "":
+			case c.Authority && !slices.Contains(authorities, note): // all nodes have the same authorities
+				authorities = append(authorities, note)
+			case !c.Authority && (len(first) == 0 || c.Ends.Before(ends)):
+				first, ends = []string{note}, c.Ends
+			}
+		}
+	}
+	return append(first, authorities...)
+}
+
+// describeExpiry returns a note about a certificate. It returns an empty string if the user does not have to do anything yet.
+func describeExpiry(node string, c engine.Certificate, now time.Time) string {
+	left, date := c.Ends.Sub(now), c.Ends.Format(time.DateOnly)
+	if c.Authority {
+		if left >= authorityNotice {
+			return ""
+		}
+		return fmt.Sprintf("authorities: %s expires on %s, and the cluster stops working then; nothing renews it: %s", c.Name, date, c.Remedy)
+	}
+	text := fmt.Sprintf("certificates: %s of %s expires on %s", c.Name, node, date)
+	switch {
+	case left < 0:
+		text = fmt.Sprintf("certificates: %s of %s expired on %s", c.Name, node, date)
+	case left < renewalNotice:
+		text += ", in " + formatShortDuration(left)
+	}
+	switch {
+	case c.Renewer != "" && now.After(c.Due.Add(renewalGrace)):
+		return fmt.Sprintf("%s; its renewal was due on %s: on that node, journalctl -u %s", text, c.Due.Format(time.DateOnly), c.Renewer)
+	case c.Renewer == "" && left < renewalNotice:
+		return text + "; nothing renews it: " + c.Remedy
+	case left < 0:
+		return text
+	}
+	return ""
+}
