@@ -28,7 +28,7 @@ type app struct {
 	started  bool // whether the body of the command has started; later errors are then no usage errors
 	view     *ui.View
 	viewOnce sync.Once
-	sink     event.Sink // receives the events after a session was opened; nil: there is no session yet
+	sink     event.Sink // the view, or the session when there is one, which also records events
 
 	recording atomic.Bool // whether a run is recorded: after an interrupt, nodes must be uncordoned and the record must be ended
 	paused    atomic.Bool // whether another program uses the terminal: an interrupt must then wait until it has ended
@@ -47,11 +47,8 @@ func newApp(ctx context.Context, open hypervisorOpener) *app {
 	return &app{ctx: ctx, request: deploy.Request{Hypervisors: open, Args: os.Args[1:], Version: readBuildVersion().Version}}
 }
 
-// commandBody is the code of a command. It runs after the view, which prints events and results, was opened.
-type commandBody func(args []string) error
-
-// withView converts a commandBody to a function that the flag library cobra calls for a command.
-func (a *app) withView(body commandBody) func(*cobra.Command, []string) error {
+// withView converts the code of a command to a function that cobra calls. The code runs after the view was opened.
+func (a *app) withView(body func(args []string) error) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, args []string) error {
 		a.started = true
 		a.openView()
@@ -70,6 +67,7 @@ func (a *app) withSession(command string, f *fleetFlags, filter deploy.NodeFilte
 func (a *app) openView() {
 	a.viewOnce.Do(func() {
 		a.view = ui.New(ui.Options{Out: os.Stdout, Err: os.Stderr, JSON: a.json, Verbose: a.verbose, Color: a.color})
+		a.sink = a.view.Event
 	})
 }
 
@@ -81,7 +79,7 @@ func (a *app) finish(err error) int {
 	case err == nil, command != nil && command.shown:
 	case failure.KindOf(err) == failure.Changes && a.json: // no error, because the result, which is the last line of --json, contains the changes
 	case failure.KindOf(err) == failure.Declined, failure.KindOf(err) == failure.Changes:
-		a.note("%v", err)
+		a.sink.Note("%v", err)
 	default:
 		a.view.Problems(code, splitProblems(err))
 	}
@@ -90,18 +88,6 @@ func (a *app) finish(err error) int {
 	}
 	return code
 }
-
-// sendEvent sends an event to the session, which also records it if a run is recorded. Without a session, it sends the event to
-// the view.
-func (a *app) sendEvent(e event.Event) {
-	if a.sink != nil {
-		a.sink(e)
-		return
-	}
-	a.view.Event(e)
-}
-
-func (a *app) note(format string, args ...any) { event.Sink(a.sendEvent).Note(format, args...) }
 
 // lendTerminal calls f, which uses the terminal, for example for another program. Until f returns, nixbench writes nothing. After
 // an interrupt, nixbench waits until f returns.

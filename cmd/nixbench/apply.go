@@ -141,7 +141,7 @@ func (f *applyFlags) addTo(set *pflag.FlagSet) {
 		timeLimit{"reboot", &f.options.RebootTimeout, 5 * time.Minute, time.Second, "until a node is back after --reboot"})
 	set.BoolVar(&f.options.KeepGoing, "keep-going", false, "deploy the other nodes if some cannot be evaluated or built")
 	set.StringVar(&f.options.Specialisation, "specialisation", "", "switch to this specialisation of the system")
-	addChoice(set, &f.options.ActivateWith, "activator", []string{"switch-to-configuration", activate.NixosRebuild}, "program that activates a system on a node: switch-to-configuration, or nixos-rebuild if it has --store-path")
+	addChoice(set, &f.options.ActivateWith, "activator", "", []string{"switch-to-configuration", activate.NixosRebuild}, "`PROGRAM` that activates a system on a node: switch-to-configuration, or nixos-rebuild if it has --store-path")
 	set.BoolVar(&f.options.ReplaceUnknown, "force-replace-unknown-profiles", false, "replace systems that were not deployed from this hive, regardless of deployment.replaceUnknownProfiles")
 	set.BoolVar(&f.buildOnTarget, "build-on-target", false, "build every system on its node")
 	set.BoolVar(&f.noBuildThere, "no-build-on-target", false, "build every system on this machine, regardless of deployment.buildOnTarget")
@@ -306,7 +306,7 @@ func runApplyPlan(a *app, file string, flags applyFlags, set *pflag.FlagSet) err
 			flags.on = saved.NodeNames()
 		}
 		if saved.Signer != "" {
-			a.note("%s has signed the plan %s", saved.Signer, file)
+			a.sink.Note("%s has signed the plan %s", saved.Signer, file)
 		}
 	}
 	return runApply(a, node.Switch, flags, saved)

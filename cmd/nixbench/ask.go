@@ -49,7 +49,7 @@ func (a *app) confirm(question string, on []string, yes bool) error {
 			fmt.Fprintln(a.view.Stderr())
 		}
 	})
-	a.sendEvent(event.Event{Kind: event.Answer, Time: time.Now(), Since: asked})
+	a.sink(event.Event{Kind: event.Answer, Time: time.Now(), Since: asked})
 	if err := a.ctx.Err(); err != nil {
 		return err
 	}

@@ -208,7 +208,7 @@ on each side, the command prints ratios without an answer.`,
 }
 
 func benchExportCommand(a *app) *cobra.Command {
-	format := "csv"
+	var format string
 	var out string
 	var closure bool
 	var published export.Publication
@@ -255,7 +255,7 @@ Formats:
 	f.StringVar(&published.Author, "author", "", "`AUTHOR` of an archive: a name, or NAME <URL>, such as that of an ORCID")
 	f.StringVar(&published.License, "license", "", "`URL` of the license of an archive")
 	f.BoolVar(&closure, "with-closure", false, "add the store paths of the systems to an archive; a repetition adds those that are missing to the store")
-	addChoice(f, &format, "format", []string{"csv", "svg", "archive"}, "`FORMAT`: csv, svg or archive")
+	addChoice(f, &format, "format", "", []string{"csv", "svg", "archive"}, "`FORMAT`: csv, svg or archive")
 	f.StringVarP(&out, "output", "o", "", "write to `FILE` (default: -, stdout); with --format svg: to this folder")
 	return cmd
 }
@@ -269,7 +269,7 @@ func exportSweep(a *app, st *bench.Store, published export.Publication, format, 
 		return failure.NewUsage("bench export: an archive is binary and stdout is a terminal; use -o FILE")
 	}
 	if untracked := st.Sweep.Untracked; format == "archive" && len(untracked) > 0 {
-		a.note("the archive contains %d files that git does not track: %s", len(untracked), strings.Join(untracked, ", "))
+		a.sink.Note("the archive contains %d files that git does not track: %s", len(untracked), strings.Join(untracked, ", "))
 	}
 	all, err := st.AllAttempts()
 	if err != nil {

@@ -60,7 +60,7 @@ func showConsoleLog(a *app, console *machine.Console, name string) error {
 		return err
 	}
 	if text == "" {
-		a.note("%s: its console has no output", name)
+		a.sink.Note("%s: its console has no output", name)
 	}
 	a.view.Result(text, func(io.Writer) {
 		_, err = io.WriteString(os.Stdout, text)

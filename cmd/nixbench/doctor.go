@@ -58,7 +58,7 @@ func showFindings(view *ui.View, findings []provider.Finding) error {
 		}
 	}
 	if len(failed) > 0 {
-		return &checkError{nodes: failed}
+		return newCheckError(failed)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ var exitOrder = []struct {
 	{8, []error{&fleet.NodeError{Step: event.Activate, Err: errPlain}, &fleet.NodeError{Step: event.Drain, Err: errPlain},
 		engine.NewVersionError("", ""), &engine.BlockedError{}, activate.NewWrongBootError("", "", ""), &remote.LostError{About: failure.About{Err: errPlain}},
 		activate.NewNotNixOSError(""), node.NewGoneError("a", "b"), &activate.BusyError{}, &activate.LostSightError{About: failure.About{Err: errPlain}}}},
-	{9, []error{&checkError{}, &check.Error{}, rollout.NewAdjustError(errPlain)}},
+	{9, []error{newCheckError(nil), &check.Error{}, rollout.NewAdjustError(errPlain)}},
 	{77, []error{&commandError{code: 77}}},
 	{3, []error{&nixeval.NixError{}}},
 	{6, []error{&remote.TimeoutError{About: failure.About{Err: context.DeadlineExceeded}}}},

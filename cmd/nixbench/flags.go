@@ -107,7 +107,7 @@ func (f *rollingFlags) toOptions() (stages.Options, error) {
 // addArming defines the flags about the armed rollback: a node activates its previous system unless nixbench confirms the switch in time.
 // rollbackWords are the values of --rollback that the command accepts, and more its other time limits.
 func (f *rollingFlags) addArming(set *pflag.FlagSet, rollbackHelp string, rollbackWords []string, more ...timeLimit) {
-	addChoice(set, &f.rollback, "rollback", rollbackWords, rollbackHelp)
+	addChoice(set, &f.rollback, "rollback", "", rollbackWords, rollbackHelp)
 	set.BoolVar(&f.options.WithoutHealthChecks, "no-health-checks", false, noHealthHelp)
 	addTimeouts(set, append([]timeLimit{
 		{"confirm", &f.options.Confirm, time.Minute, 5 * time.Second, "after its last progress, a node waits for a confirmation of the switch before it rolls back"},
@@ -115,6 +115,7 @@ func (f *rollingFlags) addArming(set *pflag.FlagSet, rollbackHelp string, rollba
 	}, more...)...)
 }
 
+// timeLimit is a time limit that the flag --timeout sets.
 type timeLimit struct {
 	name        string
 	value       *time.Duration
@@ -122,81 +123,64 @@ type timeLimit struct {
 	help        string
 }
 
-type timeouts []timeLimit
+// parser is the value of a flag that it parses. The help shows the default in quotes, unlike that of a pflag.Func.
+type parser func(text string) error
+
+func (p parser) Set(text string) error { return p(text) }
+func (parser) String() string          { return "" }
+func (parser) Type() string            { return "string" }
 
 // addTimeouts defines the flag --timeout. If there is only one limit, the flag accepts a duration without a name.
 func addTimeouts(set *pflag.FlagSet, limits ...timeLimit) {
-	var each []string
+	var names, each []string
 	for _, l := range limits {
 		text := l.name
 		if *l.value = l.preset; l.preset > 0 {
 			text += " (" + formatShortDuration(l.preset) + ")"
 		}
-		each = append(each, text+" "+l.help)
+		names, each = append(names, l.name), append(each, text+" "+l.help)
 	}
 	usage := "time limits, `NAME=DURATION` between commas: " + strings.Join(each, "; ")
 	if len(limits) == 1 {
 		usage = "time limit: `DURATION` " + limits[0].help
 	}
-	set.Var(timeouts(limits), "timeout", usage)
-}
-
-func (t timeouts) Type() string { return "string" }
-
-func (t timeouts) String() string {
-	if len(t) == 1 {
-		return formatShortDuration(t[0].preset)
+	set.Var(parser(func(text string) error {
+		for part := range strings.SplitSeq(text, ",") {
+			name, duration, named := strings.Cut(part, "=")
+			if !named && len(limits) == 1 {
+				name, duration = names[0], part
+			}
+			i := slices.Index(names, name)
+			if i < 0 {
+				return fmt.Errorf("NAME=DURATION is expected, NAME being one of %s", strings.Join(names, ", "))
+			}
+			d, err := time.ParseDuration(duration)
+			if err != nil {
+				return err
+			}
+			if d < limits[i].min {
+				return fmt.Errorf("the time limit %s must be at least %s", name, formatShortDuration(limits[i].min))
+			}
+			*limits[i].value = d
+		}
+		return nil
+	}), "timeout", usage)
+	if len(limits) == 1 {
+		set.Lookup("timeout").DefValue = formatShortDuration(limits[0].preset)
 	}
-	return ""
-}
-
-func (t timeouts) Set(text string) error {
-	names := make([]string, len(t))
-	for i, l := range t {
-		names[i] = l.name
-	}
-	for part := range strings.SplitSeq(text, ",") {
-		name, duration, named := strings.Cut(part, "=")
-		if !named && len(t) == 1 {
-			name, duration = t[0].name, part
-		}
-		i := slices.Index(names, name)
-		if i < 0 {
-			return fmt.Errorf("NAME=DURATION is expected, NAME being one of %s", strings.Join(names, ", "))
-		}
-		d, err := time.ParseDuration(duration)
-		if err != nil {
-			return err
-		}
-		if d < t[i].min {
-			return fmt.Errorf("the time limit %s must be at least %s", name, formatShortDuration(t[i].min))
-		}
-		*t[i].value = d
-	}
-	return nil
-}
-
-type choice struct {
-	value *string
-	words []string
 }
 
 // addChoice defines a flag that accepts only words. The first word is its default.
-func addChoice(set *pflag.FlagSet, value *string, name string, words []string, usage string) {
+func addChoice(set *pflag.FlagSet, value *string, name, shorthand string, words []string, usage string) {
 	*value = words[0]
-	set.Var(&choice{value, words}, name, usage)
-}
-
-func (c *choice) String() string { return *c.value }
-
-func (c *choice) Type() string { return "string" }
-
-func (c *choice) Set(text string) error {
-	if !slices.Contains(c.words, text) {
-		return fmt.Errorf("it must be one of %s", strings.Join(c.words, ", "))
-	}
-	*c.value = text
-	return nil
+	set.VarP(parser(func(text string) error {
+		if !slices.Contains(words, text) {
+			return fmt.Errorf("it must be one of %s", strings.Join(words, ", "))
+		}
+		*value = text
+		return nil
+	}), name, shorthand, usage)
+	set.Lookup(name).DefValue = words[0]
 }
 
 // colmenaFlags are flags of Colmena's apply, build and upload-keys. If a command of nixbench does not define one of them, the flag
@@ -214,7 +198,7 @@ func acceptFlags(set *pflag.FlagSet, names ...string) {
 		const usage = "accepted as in Colmena, without effect"
 		switch name {
 		case "evaluator":
-			addChoice(set, new(string), name, []string{"chunked", "streaming"}, usage)
+			addChoice(set, new(string), name, "", []string{"chunked", "streaming"}, usage)
 		case "parallel":
 			set.IntP(name, "p", 0, usage)
 		default:

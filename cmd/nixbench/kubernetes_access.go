@@ -54,7 +54,7 @@ API through the SSH connection to a control plane, as long as the command runs.`
 			return err
 		}
 		if ends := access.Ends(); !ends.IsZero() {
-			a.note("its certificate ends on %s; then run nixbench kubeconfig again", ends.Format(time.DateOnly))
+			a.sink.Note("its certificate ends on %s; then run nixbench kubeconfig again", ends.Format(time.DateOnly))
 		}
 		if !forward {
 			if err := s.Dir.Create(); err != nil {

@@ -115,7 +115,7 @@ func runLogs(a *app, on []string, argv []string, flags logsFlags) error {
 			stdout.Flush()
 			stderr.Flush()
 			if err == nil && empty {
-				a.note("%s: its journal has no such lines", n.Name)
+				a.sink.Note("%s: its journal has no such lines", n.Name)
 			}
 			return err
 		})

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -19,12 +20,7 @@ func main() {
 }
 
 // errInterrupted is the cause for which the context is cancelled after SIGINT, SIGTERM, SIGHUP or SIGQUIT.
-var errInterrupted error = interruptedError{}
-
-type interruptedError struct{}
-
-func (interruptedError) Error() string      { return "interrupted" }
-func (interruptedError) Kind() failure.Kind { return failure.Interrupted }
+var errInterrupted = failure.WithKind(failure.Interrupted, errors.New("interrupted"))
 
 // run runs nixbench with the command line args, and returns the exit code. Unlike main, it can be called by tests.
 func run(args []string, open hypervisorOpener) int {

@@ -70,7 +70,7 @@ func newRootCommand(a *app) *cobra.Command {
 	f.StringVar(&a.evalNodeLimit, "eval-node-limit", "auto", "evaluate at most `N` nodes in one Nix process; auto: what memory allows; 0 or unlimited: all")
 	f.BoolVar(&a.json, "json", false, "write events and the result as JSON, one object per line (docs/events.md)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show build logs and copied paths")
-	addChoice(f, &a.color, "color", []string{"auto", "always", "never"}, "`WHEN` to use colours: always, never, or auto: on a terminal, unless NO_COLOR is set")
+	addChoice(f, &a.color, "color", "", []string{"auto", "always", "never"}, "`WHEN` to use colours: always, never, or auto: on a terminal, unless NO_COLOR is set")
 	acceptFlags(f, "legacy-flake-eval", "experimental-flake-eval")
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		switch name { // as in Colmena

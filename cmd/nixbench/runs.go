@@ -132,7 +132,7 @@ func showLog(a *app, run *runs.Run, node string) error {
 		if !slices.ContainsFunc(run.Nodes, func(n state.NodeResult) bool { return n.Node == node }) {
 			return failure.WithHint(failure.NewUsage("node %[2]s was not part of run %[1]s", run.ID, node), "nixbench runs "+run.ID+" lists its nodes")
 		}
-		a.note("%s has no log of run %s", node, run.ID)
+		a.sink.Note("%s has no log of run %s", node, run.ID)
 	}
 	a.view.Result(text, func(w io.Writer) { fmt.Fprint(w, text) })
 	return nil

@@ -49,7 +49,7 @@ once.`
 func statusCommand(a *app) *cobra.Command {
 	var flags fleetFlags
 	var drift, check, noHealth bool
-	format := "table"
+	var format string
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the system and the health of nodes",
@@ -66,13 +66,13 @@ func statusCommand(a *app) *cobra.Command {
 			return err
 		}
 		if a.json && status.MembersErr != nil {
-			event.Sink(a.sendEvent).Warn("%v", status.MembersErr)
+			a.sink.Warn("%v", status.MembersErr)
 		}
 		a.view.Result(status.Rows, func(w io.Writer) { writeStatus(w, status.Rows, wide, status.Notes...) })
 		if check {
 			err = errors.Join(err, status.MembersErr)
 			if bad := status.Unhealthy(); bad != nil {
-				err = errors.Join(err, &checkError{bad})
+				err = errors.Join(err, newCheckError(bad))
 			}
 		}
 		return err
@@ -80,20 +80,17 @@ func statusCommand(a *app) *cobra.Command {
 	f := cmd.Flags()
 	flags.add(f)
 	flags.addSkip(f)
-	f.VarP(&choice{&format, []string{"table", "wide"}}, "output", "o", "`FORMAT`: wide also shows the use of processors, memory and disk")
+	addChoice(f, &format, "output", "o", []string{"table", "wide"}, "`FORMAT`: wide also shows the use of processors, memory and disk")
 	f.BoolVar(&drift, "drift", false, "evaluate the hive, and compare nodes with it")
 	f.BoolVar(&check, "check", false, "exit with 9 if a node is not healthy or runs another system")
 	f.BoolVar(&noHealth, "no-health-checks", false, noHealthHelp)
 	return cmd
 }
 
-type checkError struct{ nodes []string }
-
-func (e *checkError) Error() string {
-	return "unhealthy, or not in the expected state: " + strings.Join(e.nodes, ", ")
+// newCheckError returns the error of a check: some nodes or other checked things are not in the expected state.
+func newCheckError(names []string) error {
+	return failure.WithKind(failure.Check, errors.New("unhealthy, or not in the expected state: "+strings.Join(names, ", ")))
 }
-
-func (e *checkError) Kind() failure.Kind { return failure.Check }
 
 var statusColumns = []ui.Column[inspect.Status]{
 	{Title: "NODE", Format: func(s inspect.Status) string { return s.Node }},
