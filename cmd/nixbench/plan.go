@@ -140,20 +140,16 @@ var planColumns = []ui.Column[stages.Preview]{
 		}
 		return map[bool]string{true: "needed"}[*p.Reboot]
 	}},
-	{Title: "KEYS", Format: formatKeyChanges},
+	{Title: "KEYS", Format: ifKnown(func(p stages.Preview) *stages.KeysPreview { return p.Keys }, formatKeyChanges)},
 	{Title: "CHECKS", Optional: true, Format: func(p stages.Preview) string {
 		if p.HealthChecks == 0 {
 			return ""
 		}
 		return fmt.Sprint(p.HealthChecks)
 	}},
-	{Title: "MACHINE", Format: formatMachineChange, Optional: true},
-	{Title: "VERSION", Optional: true, Format: func(p stages.Preview) string {
-		if p.Version == nil {
-			return ""
-		}
-		return p.Version.From + " → " + p.Version.To
-	}},
+	{Title: "MACHINE", Optional: true, Format: ifKnown(func(p stages.Preview) *stages.MachinePreview { return p.Machine }, formatMachineChange)},
+	{Title: "VERSION", Optional: true, Format: ifKnown(func(p stages.Preview) *engine.Change { return p.Version },
+		func(c engine.Change) string { return c.From + " → " + c.To })},
 }
 
 // writePreviews writes a plan as text: a table of the nodes, then the details, the order of the changes and a summary.
@@ -179,11 +175,7 @@ func writePreviews(w io.Writer, previews []stages.Preview) {
 }
 
 // formatMachineChange formats the change of a node's machine: `create on default, 192.168.222.4`.
-func formatMachineChange(p stages.Preview) string {
-	m := p.Machine
-	if m == nil {
-		return ""
-	}
+func formatMachineChange(m stages.MachinePreview) string {
 	text := string(m.Action)
 	if m.Action == changes.Create && m.Address.IsValid() {
 		text += " on " + m.Hypervisor + ", " + m.Address.String()
@@ -205,11 +197,7 @@ func formatCopy(p stages.Preview) string {
 }
 
 // formatKeyChanges formats how many keys of a node change: `upload 2, remove 1`.
-func formatKeyChanges(p stages.Preview) string {
-	k := p.Keys
-	if k == nil {
-		return ""
-	}
+func formatKeyChanges(k stages.KeysPreview) string {
 	var parts []string
 	for _, c := range []struct {
 		names []string

@@ -46,18 +46,7 @@ machines and asks before; without a terminal it requires --yes.`,
 		if err := a.requireConfirmation("stop", flags.on, flags.yes); err != nil {
 			return err
 		}
-		return changePower(a, "stop", flags, func(p *machine.Power, nodes []nixeval.Node) error {
-			var running []string
-			for _, n := range nodes {
-				if !p.IsOff(n.Name) {
-					running = append(running, n.Name)
-				}
-			}
-			if len(running) == 0 {
-				return nil
-			}
-			return a.confirm(fmt.Sprintf("shut down %s (%s)?", event.Count(len(running), "machine"), strings.Join(running, ", ")), flags.on, flags.yes)
-		}, (*machine.Power).Stop)
+		return changePower(a, "stop", flags, (*machine.Power).Stop)
 	})
 	f := cmd.Flags()
 	flags.add(f)
@@ -67,17 +56,28 @@ machines and asks before; without a terminal it requires --yes.`,
 	return cmd
 }
 
-// changePower calls ask, which may ask the user to confirm. If ask returns no error, it calls change for the machines of the
-// selected nodes.
-func changePower(a *app, command string, flags powerFlags, ask func(*machine.Power, []nixeval.Node) error,
+// changePower calls change for the machines of the selected nodes. Before it stops machines, it asks the user.
+func changePower(a *app, command string, flags powerFlags,
 	change func(*machine.Power, context.Context, []nixeval.Node, *runs.Recorder, machine.PowerOptions) ([]state.NodeResult, error),
 ) error {
+	stops := command == "stop"
 	set := func(r *deploy.Request) {
-		r.Command, r.Nodes, r.AllNodesOnly = command, deploy.BootedNodes, command == "stop"
+		r.Command, r.Nodes, r.AllNodesOnly = command, deploy.BootedNodes, stops
 	}
 	return a.inSession(flags.fleetFlags, set, func(s *deploy.Session) error {
 		flags.options.Parallel = flags.parallel
-		results, err := s.ChangePower(a.ctx, flags.options, func(p *machine.Power) error { return ask(p, s.Nodes) }, change)
+		results, err := s.ChangePower(a.ctx, flags.options, func(p *machine.Power) error {
+			var running []string
+			for _, n := range s.Nodes {
+				if !p.IsOff(n.Name) {
+					running = append(running, n.Name)
+				}
+			}
+			if !stops || len(running) == 0 {
+				return nil
+			}
+			return a.confirm(fmt.Sprintf("shut down %s (%s)?", event.Count(len(running), "machine"), strings.Join(running, ", ")), flags.on, flags.yes)
+		}, change)
 		if results != nil {
 			a.view.Result(results, func(io.Writer) {})
 		}
@@ -100,7 +100,7 @@ first. If one of them is not ready after --timeout, the others stay off.`,
   nixbench start --on worker-3`,
 	}
 	cmd.RunE = a.withView(func([]string) error {
-		return changePower(a, "start", flags, func(*machine.Power, []nixeval.Node) error { return nil }, (*machine.Power).Start)
+		return changePower(a, "start", flags, (*machine.Power).Start)
 	})
 	f := cmd.Flags()
 	flags.add(f)

@@ -88,12 +88,7 @@ func runRollback(a *app, flags rollbackFlags) error {
 // executeSteps asks the user whether to carry out the steps of a rollback or a reboot, and does it. If no step changes a node, it
 // calls nothing, which writes why.
 func executeSteps(a *app, s *deploy.Session, steps []stages.Step, o stages.Options, verb string, on []string, yes bool, nothing func(io.Writer)) error {
-	changing := 0
-	for _, step := range steps {
-		if step.ChangesNode() {
-			changing++
-		}
-	}
+	changing := len(slices.DeleteFunc(slices.Clone(steps), func(s stages.Step) bool { return !s.ChangesNode() }))
 	if changing == 0 {
 		a.view.Result(append([]state.NodeResult{}, s.Away...), nothing)
 		return joinStepErrors(steps)

@@ -65,7 +65,8 @@ func runSSH(a *app, name string, command []string, acceptNew bool) error {
 }
 
 // buildSSHArgv returns the command line of OpenSSH for a target. known is the file with the host keys of machines that nixbench
-// has booted: if the target is one of these machines, ssh accepts only the host key in this file.
+// has booted: if the target is one of these machines, ssh accepts only the host key in this file. The name of the file is quoted,
+// because ssh splits values at spaces and expands %.
 func buildSSHArgv(t sshconfig.Target, known string, acceptNew bool, command []string) []string {
 	argv := []string{"ssh"}
 	if t.User != nil {
@@ -80,7 +81,7 @@ func buildSSHArgv(t sshconfig.Target, known string, acceptNew bool, command []st
 		}
 		for _, o := range []string{
 			"IdentitiesOnly=yes", "StrictHostKeyChecking=yes", "HostKeyAlias=" + t.Name,
-			"UserKnownHostsFile=" + quoteForSSH(known), "GlobalKnownHostsFile=none",
+			`UserKnownHostsFile="` + strings.ReplaceAll(known, "%", "%%") + `"`, "GlobalKnownHostsFile=none",
 		} {
 			argv = append(argv, "-o", o)
 		}
@@ -92,10 +93,4 @@ func buildSSHArgv(t sshconfig.Target, known string, acceptNew bool, command []st
 	}
 	argv = append(argv, t.SSHOptions...)
 	return append(append(argv, "--", t.Host), command...)
-}
-
-// quoteForSSH quotes a file name for ssh's configuration, which splits values at spaces and expands
-// %.
-func quoteForSSH(file string) string {
-	return `"` + strings.ReplaceAll(file, "%", "%%") + `"`
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -117,9 +118,9 @@ func memberOf(s inspect.Status) *inspect.Member { return s.Member }
 
 func figuresOf(s inspect.Status) *inspect.Figures { return s.Figures }
 
-// ifKnown returns a function that formats a part of a node's status with format, or returns an empty string if the part is nil.
-func ifKnown[T any](part func(inspect.Status) *T, format func(T) string) func(inspect.Status) string {
-	return func(s inspect.Status) string {
+// ifKnown returns a function that formats a part of a value with format, or returns an empty string if the part is nil.
+func ifKnown[S, T any](part func(S) *T, format func(T) string) func(S) string {
+	return func(s S) string {
 		if p := part(s); p != nil {
 			return format(*p)
 		}
@@ -195,14 +196,9 @@ func formatLastRun(s inspect.Status) string {
 	if r == nil {
 		return ""
 	}
-	what := map[string]string{
-		"committed": "done", "activated": "test", "boot": "boot", "rolled-back": "rolled back", "rollback-failed": "failed",
-	}[r.Outcome]
-	switch {
-	case r.Alive:
+	what := cmp.Or(map[string]string{"committed": "done", "activated": "test", "boot": "boot", "rolled-back": "rolled back"}[r.Outcome], "failed")
+	if r.Alive {
 		what = "still running, started"
-	case what == "":
-		what = "failed"
 	}
 	return what + " " + formatShortDuration(s.Time.Sub(r.Time)) + " ago"
 }
