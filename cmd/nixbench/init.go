@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/rogpeppe/go-internal/diff"
@@ -26,23 +25,15 @@ import (
 	"github.com/nixbench/nixbench/templates"
 )
 
-// template is a template of `nixbench init`. dir is its folder in [templates.Files]. next tells the user what to do next.
-type template struct{ name, dir, next string }
-
-var initTemplates = []template{
-	{"kubernetes", "kubernetes", "review hive.nix, then: nixbench doctor && nixbench plan"},
-	{"schedulers", "schedulers", "review hive.nix, then: nixbench plan --set scheduler=slurm"},
-	{"machines", "existing-machines", "add your machines to hive.nix, then: nixbench plan"},
-	{"empty", "empty", "add nodes to hive.nix, then: nixbench eval"},
+// initTemplates contains the templates of `nixbench init`. dir is the folder in [templates.Files]. next tells the user what to do next.
+var initTemplates = map[string]struct{ dir, next string }{
+	"kubernetes": {"kubernetes", "review hive.nix, then: nixbench doctor && nixbench plan"},
+	"schedulers": {"schedulers", "review hive.nix, then: nixbench plan --set scheduler=slurm"},
+	"machines":   {"existing-machines", "add your machines to hive.nix, then: nixbench plan"},
+	"empty":      {"empty", "add nodes to hive.nix, then: nixbench eval"},
 }
 
-func templateNames() []string {
-	var names []string
-	for _, t := range initTemplates {
-		names = append(names, t.name)
-	}
-	return names
-}
+var templateNames = []string{"kubernetes", "schedulers", "machines", "empty"}
 
 func initCommand(a *app) *cobra.Command {
 	var dir string
@@ -67,7 +58,7 @@ name, so that clusters from different folders can be on one hypervisor.`,
   nixbench init empty --dir lab
   nixbench init --update`,
 		Args:      cobra.MaximumNArgs(1),
-		ValidArgs: templateNames(),
+		ValidArgs: templateNames,
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if update && (flake || len(args) > 0) {
@@ -76,7 +67,7 @@ name, so that clusters from different folders can be on one hypervisor.`,
 		if update {
 			return updateModules(a.view, dir)
 		}
-		return writeTemplate(a.view, append(args, initTemplates[0].name)[0], dir, flake)
+		return writeTemplate(a.view, append(args, templateNames[0])[0], dir, flake)
 	})
 	cmd.Flags().BoolVar(&flake, "flake", false, "also write a flake.nix, which gets the modules from the flake of nixbench")
 	cmd.Flags().BoolVar(&update, "update", false, "write the files in modules/ again, and show what changes")
@@ -85,14 +76,14 @@ name, so that clusters from different folders can be on one hypervisor.`,
 }
 
 func writeTemplate(view *ui.View, name, dir string, flake bool) error {
-	i := slices.IndexFunc(initTemplates, func(t template) bool { return t.name == name })
-	if i < 0 {
-		return failure.NewUsage("init: there is no template %q; there are %s", name, strings.Join(templateNames(), ", "))
+	template, exists := initTemplates[name]
+	if !exists {
+		return failure.NewUsage("init: there is no template %q; there are %s", name, strings.Join(templateNames, ", "))
 	}
 	if flake && name == "empty" {
 		return failure.NewUsage("init: the template empty has no flake; use the template machines")
 	}
-	files, err := readTemplate(initTemplates[i].dir, flake)
+	files, err := readTemplate(template.dir, flake)
 	if err != nil {
 		return err
 	}
@@ -104,7 +95,7 @@ func writeTemplate(view *ui.View, name, dir string, flake bool) error {
 	if err := writeNewFiles(dir, files); err != nil {
 		return err
 	}
-	next := initTemplates[i].next
+	next := template.next
 	if flake {
 		source, err := nixeval.ParseFileSource(filepath.Join(dir, "flake.nix"))
 		if err != nil {

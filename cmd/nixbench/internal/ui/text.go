@@ -39,13 +39,7 @@ func terminalSize(w io.Writer) (width, height int) {
 // WriteList writes prefix and the items, separated by commas. On a terminal the lines break only between items, and
 // the next lines begin with indent.
 func WriteList(w io.Writer, prefix string, items []string, indent string) {
-	parts := make([]string, len(items))
-	for i, item := range items {
-		parts[i] = item
-		if i < len(items)-1 {
-			parts[i] += ","
-		}
-	}
+	parts := strings.Split(strings.Join(items, ",\n"), "\n")
 	io.WriteString(w, fill(prefix, parts, " ", indent, Columns(w))+"\n")
 }
 
