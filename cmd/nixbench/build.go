@@ -1,10 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -76,28 +74,7 @@ func runBuild(a *app, f fleetFlags, set func(*deploy.Request), keepGoing, keepRe
 				rows = append(rows, ui.Row{c.Node, c.Path})
 			}
 		}
-		a.view.Result(built, func(w io.Writer) { listPaths(w, rows) })
+		a.view.Result(built, func(w io.Writer) { ui.List(w, rows) })
 		return err
 	})
-}
-
-// listPaths writes rows of a node and a store path. On a terminal, consecutive nodes with the same path are one row.
-func listPaths(w io.Writer, rows []ui.Row) {
-	if ui.Columns(w) == 0 {
-		ui.List(w, rows)
-		return
-	}
-	var folded []ui.Row
-	for len(rows) > 0 {
-		n := slices.IndexFunc(rows, func(r ui.Row) bool { return r[1] != rows[0][1] })
-		if n < 0 {
-			n = len(rows)
-		}
-		names, path := rows[0][0], rows[0][1]
-		if n > 1 {
-			names = fmt.Sprintf("%s … %s (%d nodes)", names, rows[n-1][0], n)
-		}
-		folded, rows = append(folded, ui.Row{names, path}), rows[n:]
-	}
-	ui.List(w, folded)
 }

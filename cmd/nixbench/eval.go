@@ -112,7 +112,7 @@ func evalHive(a *app, on []string, instantiate, keepGoing bool) error {
 			}
 		}
 		if len(rows) > 0 {
-			a.view.Result(drvs, func(w io.Writer) { listPaths(w, rows) })
+			a.view.Result(drvs, func(w io.Writer) { ui.List(w, rows) })
 		}
 		return err
 	})

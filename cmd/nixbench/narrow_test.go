@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/inspect"
@@ -54,23 +52,6 @@ func demoStatus() (rows []inspect.Status) {
 		})
 	}
 	return rows
-}
-
-// Equal paths are one line, on a terminal only.
-func TestNarrowPaths(t *testing.T) {
-	rows := []ui.Row{{"control-plane-1", "/nix/store/0c-cp"}, {"worker-1", "/nix/store/0w-worker"}, {"worker-2", "/nix/store/0w-worker"}, {"x", "/nix/store/0x"}, {"y", "/nix/store/0x"}}
-	rows = slices.Insert(rows, 3, ui.Row{"worker-10", "/nix/store/0w-worker"})
-	var s display
-	listPaths(&s, rows)
-	s.check(t, `
-control-plane-1                 /nix/store/0c-cp
-worker-1 … worker-10 (3 nodes)  /nix/store/0w-worker
-x … y (2 nodes)                 /nix/store/0x
-`)
-	var piped strings.Builder
-	if listPaths(&piped, rows); strings.Count(piped.String(), "\n") != len(rows) {
-		t.Error(piped.String())
-	}
 }
 
 func TestNarrowStatus(t *testing.T) {
