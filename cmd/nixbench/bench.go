@@ -231,18 +231,17 @@ func showExecuted(a *app, st *bench.Store, err error) error {
 }
 
 func benchDestroyCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "destroy [FOLDER]",
 		Short: "Remove the machines of interrupted sweeps",
 		Long: `Remove the machines of the hive's sweeps that were interrupted, or of the sweep
 in FOLDER. Their results remain, and nixbench bench run continues them.`,
 		Args: cobra.MaximumNArgs(1),
+		RunE: withSweeps(a, func(s *sweeps.Sweeps, folder string) error {
+			a.recording.Store(true)
+			return s.Destroy(a.ctx, folder)
+		}),
 	}
-	cmd.RunE = withSweeps(a, func(s *sweeps.Sweeps, folder string) error {
-		a.recording.Store(true)
-		return s.Destroy(a.ctx, folder)
-	})
-	return cmd
 }
 
 func benchReplayCommand(a *app) *cobra.Command {

@@ -23,41 +23,40 @@ import (
 )
 
 func benchListCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "list",
 		Short: "List sweeps",
 		Long:  "List the sweeps of the hive, the oldest first.",
-	}
-	cmd.RunE = withSweeps(a, func(s *sweeps.Sweeps, _ string) error {
-		all, err := s.List(a.ctx)
-		if err != nil {
-			return err
-		}
-		type line struct {
-			ID string `json:"id"`
-			bench.Progress
-		}
-		var lines []line
-		rows := []ui.Row{{"SWEEP", "TRIALS", "DONE", "VALID", "SUSPECT", "INVALID", "FAILED"}}
-		for _, st := range all {
-			p, err := st.ReadProgress()
+		RunE: withSweeps(a, func(s *sweeps.Sweeps, _ string) error {
+			all, err := s.List(a.ctx)
 			if err != nil {
 				return err
 			}
-			lines = append(lines, line{st.Sweep.ID, p})
-			rows = append(rows, ui.Row{st.Sweep.ID, fmt.Sprint(p.Trials), fmt.Sprint(p.Done), fmt.Sprint(p.States[bench.Valid]),
-				fmt.Sprint(p.States[bench.Suspect]), fmt.Sprint(p.States[bench.Invalid]), fmt.Sprint(p.States[bench.Failed])})
-		}
-		a.view.Result(lines, func(w io.Writer) {
-			if len(lines) == 0 {
-				fmt.Fprintln(w, "there are no sweeps yet; nixbench bench run executes a benchmark")
-				return
+			type line struct {
+				ID string `json:"id"`
+				bench.Progress
 			}
-			ui.Table(w, rows)
-		})
-		return nil
-	})
-	return cmd
+			var lines []line
+			rows := []ui.Row{{"SWEEP", "TRIALS", "DONE", "VALID", "SUSPECT", "INVALID", "FAILED"}}
+			for _, st := range all {
+				p, err := st.ReadProgress()
+				if err != nil {
+					return err
+				}
+				lines = append(lines, line{st.Sweep.ID, p})
+				rows = append(rows, ui.Row{st.Sweep.ID, fmt.Sprint(p.Trials), fmt.Sprint(p.Done), fmt.Sprint(p.States[bench.Valid]),
+					fmt.Sprint(p.States[bench.Suspect]), fmt.Sprint(p.States[bench.Invalid]), fmt.Sprint(p.States[bench.Failed])})
+			}
+			a.view.Result(lines, func(w io.Writer) {
+				if len(lines) == 0 {
+					fmt.Fprintln(w, "there are no sweeps yet; nixbench bench run executes a benchmark")
+					return
+				}
+				ui.Table(w, rows)
+			})
+			return nil
+		}),
+	}
 }
 
 // findSweep opens the sweep that an argument names. Without an argument, it opens the last sweep.
@@ -164,7 +163,7 @@ func printTable(w io.Writer, t page.Table) {
 }
 
 func benchCompareCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "compare SWEEPS SWEEPS",
 		Short: "Compare the results of sweeps, and show how they differ",
 		Long: `Compare the means of the cells that sweeps have in common, and list in what
@@ -179,32 +178,31 @@ on each side, the command prints ratios without an answer.`,
 		Example: `  nixbench bench compare 20261123T1200 last
   nixbench bench compare 20261101,20261102,20261103 20261108,20261109,20261110`,
 		Args: cobra.ExactArgs(2),
-	}
-	cmd.RunE = a.withView(func(args []string) error {
-		var sides [2][]*bench.Store
-		for i, arg := range args {
-			for _, ref := range strings.Split(arg, ",") {
-				st, err := findSweep(a, ref)
-				if err != nil {
-					return err
+		RunE: a.withView(func(args []string) error {
+			var sides [2][]*bench.Store
+			for i, arg := range args {
+				for _, ref := range strings.Split(arg, ",") {
+					st, err := findSweep(a, ref)
+					if err != nil {
+						return err
+					}
+					sides[i] = append(sides[i], st)
 				}
-				sides[i] = append(sides[i], st)
 			}
-		}
-		c, err := results.Compare(sides[0], sides[1])
-		if err != nil {
-			return err
-		}
-		a.view.Result(c, func(w io.Writer) {
-			fmt.Fprint(w, c)
-			for _, t := range c.Tables() {
-				fmt.Fprintln(w)
-				printTable(w, t)
+			c, err := results.Compare(sides[0], sides[1])
+			if err != nil {
+				return err
 			}
-		})
-		return nil
-	})
-	return cmd
+			a.view.Result(c, func(w io.Writer) {
+				fmt.Fprint(w, c)
+				for _, t := range c.Tables() {
+					fmt.Fprintln(w)
+					printTable(w, t)
+				}
+			})
+			return nil
+		}),
+	}
 }
 
 func benchExportCommand(a *app) *cobra.Command {

@@ -17,7 +17,7 @@ import (
 )
 
 func consoleCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "console NODE",
 		Short: "Connect to the console of a machine",
 		Long: `Connect to the console of a machine that nixbench has booted, through its
@@ -26,9 +26,8 @@ end of the console log.`,
 		Example: `  nixbench console worker-1
   nixbench console worker-1 | tail`,
 		Args: cobra.ExactArgs(1),
+		RunE: a.withView(func(args []string) error { return runConsole(a, args[0]) }),
 	}
-	cmd.RunE = a.withView(func(args []string) error { return runConsole(a, args[0]) })
-	return cmd
 }
 
 func runConsole(a *app, name string) error {

@@ -112,16 +112,9 @@ func withForwardedAPI(ctx context.Context, s *deploy.Session, cluster engine.Clu
 	if err != nil {
 		return err
 	}
-	if err := s.Dir.Create(); err != nil {
-		return err
-	}
-	config, err := access.Kubeconfig()
-	if err != nil {
-		return err
-	}
 	file := filepath.Join(s.Dir.ForwardFolder(), fmt.Sprintf("kubeconfig-%d", os.Getpid()))
 	defer os.Remove(file) // destroy removes what a killed process leaves
-	if err := s.Dir.Write(file, config); err != nil {
+	if err := writeAccess(s.Dir, file, access); err != nil {
 		return err
 	}
 	return f(file, lost)
@@ -223,14 +216,19 @@ func ensureAccess(ctx context.Context, dir state.Dir, cluster engine.Cluster, no
 	if err != nil {
 		return nil, err
 	}
+	return access, writeAccess(dir, accessFile(dir), access)
+}
+
+// writeAccess writes a kubeconfig into the state folder.
+func writeAccess(dir state.Dir, file string, access *kubernetes.Access) error {
 	if err := dir.Create(); err != nil {
-		return nil, err
+		return err
 	}
 	config, err := access.Kubeconfig()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return access, dir.Write(accessFile(dir), config)
+	return dir.Write(file, config)
 }
 
 func isReachable(ctx context.Context, access *kubernetes.Access) bool {

@@ -158,25 +158,24 @@ func writeHTMLPage(view *ui.View, run *runs.Run, out string) error {
 }
 
 func explainCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "explain [RUN]",
 		Short: "Show how a run spent its time",
 		Long: `Show how a run spent its time: per phase, per node, and on the critical path,
 the chain of phases that determined its end. The time of the check is listed by
 condition. RUN is the beginning of a run's name; the default is the last run.`,
 		Args: cobra.MaximumNArgs(1),
+		RunE: a.withSession("", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, args []string) error {
+			run, err := runs.Open(s.Dir, cmp.Or(strings.Join(args, ""), "last"))
+			if err != nil {
+				return err
+			}
+			report, err := explain.ExplainRun(run)
+			if err != nil {
+				return err
+			}
+			a.view.Result(report, report.Write)
+			return nil
+		}),
 	}
-	cmd.RunE = a.withSession("", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, args []string) error {
-		run, err := runs.Open(s.Dir, cmp.Or(strings.Join(args, ""), "last"))
-		if err != nil {
-			return err
-		}
-		report, err := explain.ExplainRun(run)
-		if err != nil {
-			return err
-		}
-		a.view.Result(report, report.Write)
-		return nil
-	})
-	return cmd
 }

@@ -147,7 +147,7 @@ secrets/generated of the state folder.`,
 }
 
 func rotateCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "rotate NAME",
 		Short: "Rotate a token, a random secret or a key ring",
 		Long: withEngineHelp(`Generate a new value for a secret. The next apply uploads it to the nodes.
@@ -160,27 +160,26 @@ key from the next apply on. Old keys are kept, so that old data can be read.`, f
 		Example: `  nixbench secrets rotate NAME && nixbench apply
   nixbench secrets rotate KEY-RING && nixbench apply    # twice`,
 		Args: cobra.ExactArgs(1),
+		RunE: a.withSession("secrets rotate", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, args []string) error {
+			step, err := s.RotateSecret(a.ctx, args[0])
+			if err != nil {
+				return err
+			}
+			text := map[vault.Step]string{
+				vault.Renewed: "has a new value; nixbench apply uploads it to the nodes",
+				vault.Added:   "has a new key, which is not used yet; nixbench apply uploads it to the nodes, and another rotate then makes it the active key",
+				vault.Turned:  "uses its new key from the next nixbench apply on; stored data stay encrypted with the old key until they are rewritten",
+			}[step]
+			a.view.Result(map[string]string{"rotated": args[0], "step": string(step)}, func(w io.Writer) { fmt.Fprintln(w, args[0]+" "+text) })
+			return nil
+		}),
 	}
-	cmd.RunE = a.withSession("secrets rotate", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, args []string) error {
-		step, err := s.RotateSecret(a.ctx, args[0])
-		if err != nil {
-			return err
-		}
-		text := map[vault.Step]string{
-			vault.Renewed: "has a new value; nixbench apply uploads it to the nodes",
-			vault.Added:   "has a new key, which is not used yet; nixbench apply uploads it to the nodes, and another rotate then makes it the active key",
-			vault.Turned:  "uses its new key from the next nixbench apply on; stored data stay encrypted with the old key until they are rewritten",
-		}[step]
-		a.view.Result(map[string]string{"rotated": args[0], "step": string(step)}, func(w io.Writer) { fmt.Fprintln(w, args[0]+" "+text) })
-		return nil
-	})
-	return cmd
 }
 
 // hostKeysCommand returns the command that prints the SSH host keys of machines before the machines boot for the first time. So
 // the user can encrypt secrets for these machines.
 func hostKeysCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "host-keys",
 		Short: "Print the public host keys of machines, also before they exist",
 		Long: `Print the public SSH host keys of the machines of roles, in the format of
@@ -188,25 +187,24 @@ known_hosts. Missing keys are generated, so secrets of sops-nix or agenix can be
 encrypted to the machines before the first apply (docs/recipes.md).`,
 		Example: `  nixbench secrets host-keys
   nixbench secrets host-keys | ssh-to-age`,
-	}
-	cmd.RunE = a.withSession("secrets host-keys", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, _ []string) error {
-		recorded, err := s.State()
-		if err != nil {
-			return err
-		}
-		public, err := s.Machines.MakeHostKeys(recorded)
-		if err != nil {
-			return err
-		}
-		if len(public) == 0 {
-			return failure.WithHint(failure.NewUsage("the hive has no roles, so nixbench creates no machines and no host keys"), "ssh-keyscan HOST prints the keys of an existing machine")
-		}
-		a.view.Result(public, func(w io.Writer) {
-			for _, name := range nixeval.SortedNames(public) {
-				fmt.Fprintf(w, "%s %s\n", name, public[name])
+		RunE: a.withSession("secrets host-keys", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, _ []string) error {
+			recorded, err := s.State()
+			if err != nil {
+				return err
 			}
-		})
-		return nil
-	})
-	return cmd
+			public, err := s.Machines.MakeHostKeys(recorded)
+			if err != nil {
+				return err
+			}
+			if len(public) == 0 {
+				return failure.WithHint(failure.NewUsage("the hive has no roles, so nixbench creates no machines and no host keys"), "ssh-keyscan HOST prints the keys of an existing machine")
+			}
+			a.view.Result(public, func(w io.Writer) {
+				for _, name := range nixeval.SortedNames(public) {
+					fmt.Fprintf(w, "%s %s\n", name, public[name])
+				}
+			})
+			return nil
+		}),
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -137,12 +138,7 @@ func padRight(s string, width int) string {
 	return s
 }
 
-func formatDuration(d time.Duration) string {
-	if d < time.Minute {
-		return fmt.Sprintf("%4.1fs", d.Seconds())
-	}
-	return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
-}
+func formatDuration(d time.Duration) string { return fmt.Sprintf("%5s", explain.Seconds(d)) }
 
 // trimStorePath returns the name in a store path, without folder, hash and .drv.
 func trimStorePath(path string) string {

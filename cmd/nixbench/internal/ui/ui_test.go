@@ -264,7 +264,7 @@ func TestWords(t *testing.T) {
 		}
 	}
 	for d, want := range map[time.Duration]string{
-		0: " 0.0s", 1540 * time.Millisecond: " 1.5s", 59 * time.Second: "59.0s", 61 * time.Second: "1m01s", 2 * time.Hour: "120m00s",
+		0: " 0.0s", 1540 * time.Millisecond: " 1.5s", 59 * time.Second: "59.0s", 61 * time.Second: "1m01s", 2 * time.Hour: "2h00m",
 	} {
 		if got := formatDuration(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
