@@ -24,14 +24,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-func planCommand(a *app) *cobra.Command {
-	var flags rollingFlags
-	var exitCode bool
-	var out string
-	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "Show what apply would do",
-		Long: `Show what nixbench apply would do, node by node: whether the system changes,
+const planLong = `Show what nixbench apply would do, node by node: whether the system changes,
 what has to be copied, whether the new kernel needs a reboot, which of
 deployment.keys differ, and how the machine of the node changes. Nothing is
 written on the nodes.
@@ -45,7 +38,16 @@ nixbench apply dry-activate shows which systemd units a switch would restart.
 
 With --exit-code, the exit code is 11 if apply would change anything, and 9 if
 the cluster does not answer. --out writes the plan to a file that nixbench apply
-FILE executes. It contains no secrets.`,
+FILE executes. It contains no secrets.`
+
+func planCommand(a *app) *cobra.Command {
+	var flags rollingFlags
+	var exitCode bool
+	var out string
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what apply would do",
+		Long:  planLong,
 		Example: `  nixbench plan
   nixbench plan --on @web
   nixbench plan --out web.plan && nixbench apply web.plan
