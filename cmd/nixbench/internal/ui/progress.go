@@ -199,25 +199,21 @@ func (a *activity) advanceReport(now time.Time) {
 	}
 }
 
-// isCovered reports whether activity a is not reported because another activity says more. A wait covers its phase. A phase of a
-// node covers a phase of the run that consists only of work on nodes. A wait without a phase belongs to a single command: the
-// phase of the node covers it. During the evaluation, the phase build is covered, because it waits for more evaluated units.
-func (p *progress) isCovered(a *activity) bool {
-	if a.wait {
-		return a.Phase == "" && slices.ContainsFunc(p.open, func(b *activity) bool { return !b.wait && b.Node == a.Node && b.Node != "" })
-	}
-	if a.Node == "" && a.Phase == event.Build && p.findPhase("", event.Evaluate) != nil {
+// isCovered reports whether activity a is not reported because another activity says more, such as one that perNode shows. A phase of a
+// node covers a phase of the run that consists only of work on nodes. During the evaluation, the phase build is covered, because it waits
+// for more evaluated units.
+func (p *progress) isCovered(a *activity, shown []*activity) bool {
+	switch {
+	case a.Node != "":
+		return !slices.Contains(shown, a)
+	case a.wait:
+		return false
+	case a.Phase == event.Build && p.findPhase("", event.Evaluate) != nil:
 		return true
 	}
-	frame := a.Node == "" && slices.Contains([]event.Phase{event.Deploy, event.Provision, event.Connect, event.Remove}, a.Phase)
+	frame := slices.Contains([]event.Phase{event.Deploy, event.Provision, event.Connect, event.Remove}, a.Phase)
 	return slices.ContainsFunc(p.open, func(b *activity) bool {
-		switch {
-		case b == a:
-			return false
-		case frame:
-			return b.Node != "" || b.wait
-		}
-		return b.wait && b.Phase != "" && b.Node == a.Node && (a.Node != "" || b.Phase == a.Phase)
+		return frame && (b.Node != "" || b.wait) || b.wait && b.Node == "" && b.Phase == a.Phase
 	})
 }
 
@@ -225,9 +221,10 @@ func (p *progress) isCovered(a *activity) bool {
 // the order in which they began.
 func (p *progress) takeDue(now time.Time) []*activity {
 	var waits, phases []*activity
+	shown := p.perNode()
 	for _, a := range p.open {
 		switch {
-		case p.isCovered(a): // report the activity later, if it then still has no output
+		case p.isCovered(a, shown): // report the activity later, if it then still has no output
 			a.recordOutput(now)
 		case a.nextReport.After(now):
 		case a.wait:
