@@ -52,9 +52,7 @@ nixbench does not confirm it over a new connection.
 In a running cluster, members that all others need, such as control planes,
 change one at a time, other nodes --max-unavailable at a time (default: 1). Each
 node is drained before. If a drain would delete work permanently, apply lists
-this work, and changes nothing. At the end, apply runs nixbench check.`
-
-const applyLongEnd = `
+this work, and changes nothing. At the end, apply runs nixbench check.
 
 With the goals switch, boot and test, apply first creates and boots the machines
 of the hive's roles. It removes machines that the hive no longer contains when
@@ -78,7 +76,7 @@ func applyCommand(a *app) *cobra.Command {
 		Use:        "apply [GOAL|FILE|NODE=SYSTEM]",
 		Short:      "Build systems, copy them to nodes, and switch to them",
 		SuggestFor: []string{"deploy", "switch", "push", "up"},
-		Long:       withEngineHelp(applyLong, func(h engine.Help) string { return h.Drain }) + applyLongEnd,
+		Long:       withEngineHelp(applyLong, func(h engine.Help) string { return h.Drain }),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp

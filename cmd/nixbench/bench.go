@@ -75,6 +75,7 @@ func withSweeps(a *app, body func(s *sweeps.Sweeps, arg string) error) func(*cob
 		if err != nil {
 			return err
 		}
+		a.recording.Store(true) // an interrupt must wait until the operation in progress has ended
 		return body(s, strings.Join(args, ""))
 	})
 }
@@ -171,7 +172,6 @@ results are kept. The exit code is 9 if a trial has no result that counts.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = withBenchmark(a, &selected, func(s *sweeps.Sweeps, b *sweeps.Subject) error {
-		a.recording.Store(true) // an interrupt must wait until the operation in progress has ended
 		check, err := s.Check(a.ctx, b)
 		if err != nil {
 			return err
@@ -206,7 +206,6 @@ neither in the hive's folder nor in the Nix store.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = withBenchmark(a, &selected, func(s *sweeps.Sweeps, b *sweeps.Subject) error {
-		a.recording.Store(true) // an interrupt must wait until the operation in progress has ended
 		st, err := s.Run(a.ctx, b)
 		return showExecuted(a, st, err)
 	})
@@ -238,7 +237,6 @@ func benchDestroyCommand(a *app) *cobra.Command {
 in FOLDER. Their results remain, and nixbench bench run continues them.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: withSweeps(a, func(s *sweeps.Sweeps, folder string) error {
-			a.recording.Store(true)
 			return s.Destroy(a.ctx, folder)
 		}),
 	}
@@ -259,7 +257,6 @@ command continues the new sweep after an interrupt.`,
 	}
 	cmd.RunE = withSweeps(a, func(s *sweeps.Sweeps, archive string) error {
 		name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(archive), ".gz"), ".tar") + "-replay"
-		a.recording.Store(true)
 		st, err := s.Replay(a.ctx, archive, cmp.Or(folder, name))
 		return showExecuted(a, st, err)
 	})
