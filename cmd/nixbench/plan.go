@@ -13,6 +13,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
@@ -121,15 +122,10 @@ func checkOutput(flag, file string, isReplaceable func(file string) bool) error 
 		return failure.NewUsage("%s %s: it exists and is not a file", flag, file)
 	case err == nil && info.Size() > 0 && !isReplaceable(file):
 		return failure.WithHint(failure.NewUsage("%s %s: the file exists, and nixbench does not replace it", flag, file), "choose another name, or remove the file")
-	case !isFolder(dir):
+	case !durable.Exists(dir + "/"): // with the slash, a file is no folder
 		return failure.NewUsage("%s %s: there is no folder %s", flag, file, dir)
 	}
 	return nil
-}
-
-func isFolder(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }
 
 var planColumns = []ui.Column[stages.Preview]{

@@ -300,21 +300,19 @@ func describeCertificates(rows []inspect.Status, now time.Time) []string {
 
 // describeExpiry returns a note about a certificate. It returns an empty string if the user does not have to do anything yet.
 func describeExpiry(node string, c engine.Certificate, now time.Time) string {
-	left, date := c.Ends.Sub(now), c.Ends.Format(time.DateOnly)
-	if c.Authority {
-		if left >= authorityNotice {
-			return ""
-		}
-		return fmt.Sprintf("authorities: %s expires on %s, and the cluster stops working then; nothing renews it: %s", c.Name, date, c.Remedy)
+	left, date, verb := c.Ends.Sub(now), c.Ends.Format(time.DateOnly), "expires"
+	if left < 0 {
+		verb = "expired"
 	}
-	text := fmt.Sprintf("certificates: %s of %s expires on %s", c.Name, node, date)
-	switch {
-	case left < 0:
-		text = fmt.Sprintf("certificates: %s of %s expired on %s", c.Name, node, date)
-	case left < renewalNotice:
+	text := fmt.Sprintf("certificates: %s of %s %s on %s", c.Name, node, verb, date)
+	if left >= 0 && left < renewalNotice {
 		text += ", in " + formatShortDuration(left)
 	}
 	switch {
+	case c.Authority && left < authorityNotice:
+		return fmt.Sprintf("authorities: %s expires on %s, and the cluster stops working then; nothing renews it: %s", c.Name, date, c.Remedy)
+	case c.Authority:
+		return ""
 	case c.Renewer != "" && now.After(c.Due.Add(renewalGrace)):
 		return fmt.Sprintf("%s; its renewal was due on %s: on that node, journalctl -u %s", text, c.Due.Format(time.DateOnly), c.Renewer)
 	case c.Renewer == "" && left < renewalNotice:
