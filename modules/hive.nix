@@ -243,7 +243,7 @@ in
       };
       network = {
         name = mkOption {
-          type = types.strMatching "[^/]{1,200}";
+          type = types.strMatching "[^/[:cntrl:]]{1,200}";
           default = "nixbench";
           description = "libvirt network of the machines. It is created if it does not exist.";
         };
@@ -267,7 +267,7 @@ in
           '';
         };
         bridge = mkOption {
-          type = types.nullOr (types.strMatching "[^/:]{1,15}");
+          type = types.nullOr (types.strMatching "[^/:[:space:]]{1,15}");
           default = null;
           example = "br0";
           description = "Bridge of the hypervisor that machines use, with `mode = \"bridge\"`.";

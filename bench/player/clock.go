@@ -76,10 +76,14 @@ func (c Clocks) Local(onNode time.Time) time.Time {
 
 // ParseTime parses a time in the form of the variable EPOCHREALTIME of bash, seconds with six decimals, or with the nine decimals of date.
 func ParseTime(text string) (time.Time, error) {
-	_, decimals, _ := strings.Cut(text, ".")
-	since, err := time.ParseDuration(text + "s")
-	if err != nil || len(decimals) != 6 && len(decimals) != 9 {
+	seconds, decimals, _ := strings.Cut(text, ".")
+	s, errSeconds := strconv.ParseInt(seconds, 10, 64)
+	ns, errDecimals := strconv.ParseUint(decimals, 10, 32)
+	if errSeconds != nil || errDecimals != nil || len(decimals) != 6 && len(decimals) != 9 {
 		return time.Time{}, fmt.Errorf("unexpected time %.60q", text)
 	}
-	return time.Unix(0, int64(since)), nil
+	if len(decimals) == 6 {
+		ns *= 1000
+	}
+	return time.Unix(s, int64(ns)), nil
 }

@@ -185,7 +185,7 @@ func (c Claim) measure(g Group, baselines [][]Sample) (part ClaimPart, e *estima
 		r, ok = compareSweeps([][]Sample{g.Samples}, same, c.Metric, 1, fmt.Sprintf("a sweep is one observation, and the baseline needs %d", MinUnits))
 	}
 	part.Value, part.Reason = r.Ratio, r.Reason
-	if r.Incomplete > 0 {
+	if r.Incomplete > 0 && c.Factor != "" {
 		part.Reason = describeIncomplete(r.Incomplete, r.Trials)
 	}
 	if r.Interval == nil {

@@ -59,7 +59,10 @@ func ReadSWF(r io.Reader, o SWFOptions) ([]Job, error) {
 	used, dropped := 0, 0           // numbers of jobs that can and cannot be used
 	submits := map[string]float64{} // by the id of the job
 	jobs, err := scan(r, func(line []byte) (j Job, ok bool, err error) {
-		if line[0] == ';' || o.MaxJobs > 0 && used == o.MaxJobs {
+		if o.MaxJobs > 0 && used == o.MaxJobs {
+			return j, false, io.EOF
+		}
+		if line[0] == ';' {
 			return j, false, nil
 		}
 		v, err := parseSWF(string(line))

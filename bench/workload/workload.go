@@ -57,10 +57,12 @@ func Read(r io.Reader) ([]Job, error) {
 func Decode(text []byte) (j Job, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	return j, d.Decode(&j)
+	err = d.Decode(&j)
+	return j, err
 }
 
-// scan reads the lines of a file with jobs. parse returns the job of a line, and false if the line has none.
+// scan reads the lines of a file with jobs. parse returns the job of a line, false if the line has none, and
+// io.EOF if no further line counts.
 func scan(r io.Reader, parse func(line []byte) (j Job, ok bool, err error)) (out []Job, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
@@ -70,6 +72,9 @@ func scan(r io.Reader, parse func(line []byte) (j Job, ok bool, err error)) (out
 			continue
 		}
 		j, ok, err := parse(line)
+		if err == io.EOF {
+			break
+		}
 		if ok && len(out) == maxJobs {
 			err = fmt.Errorf("a workload has at most %d jobs", maxJobs)
 		}

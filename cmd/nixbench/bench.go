@@ -108,10 +108,13 @@ is built and no machine is contacted.`,
     --vary scheduler=one,other --workload null`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = withBenchmark(a, &selected, func(s *sweeps.Sweeps, b *sweeps.Subject) error {
+	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if noise <= 0 {
 			return failure.NewUsage("--noise must be above 0 (it is %g)", noise)
 		}
+		return nil
+	}
+	cmd.RunE = withBenchmark(a, &selected, func(s *sweeps.Sweeps, b *sweeps.Subject) error {
 		duration, err := s.Expect(a.ctx, b)
 		if err == nil {
 			showBenchPlan(a, b, results.NewDesign(b.Benchmark, noise), duration)

@@ -43,15 +43,15 @@ func TestInspectError(t *testing.T) {
 	lost := &remote.LostError{About: failure.About{Node: "m1", Err: io.EOF}}
 	timeout := &remote.TimeoutError{About: failure.About{Node: "m1", Err: context.DeadlineExceeded}}
 	for _, err := range []error{lost, timeout} {
-		if got := wrapInspectError(err); failure.KindOf(got) != failure.Unreachable || !errors.Is(got, err) || got.Error() != err.Error() {
+		if _, got := wrapInspectError(Node{}, err); failure.KindOf(got) != failure.Unreachable || !errors.Is(got, err) || got.Error() != err.Error() {
 			t.Errorf("%#v", got)
 		}
 	}
 	refused := &remote.AuthError{}
-	if got := wrapInspectError(refused); got != error(refused) {
+	if _, got := wrapInspectError(Node{}, refused); got != error(refused) {
 		t.Errorf("%#v", got)
 	}
-	if got := wrapInspectError(nil); got != nil {
+	if _, got := wrapInspectError(Node{}, nil); got != nil {
 		t.Errorf("%#v", got)
 	}
 }

@@ -111,18 +111,18 @@ func (n Node) GenerationOf(system string) int {
 
 // Inspect reads the state of a node with one command. It changes nothing on the node.
 func (a *Activator) Inspect(ctx context.Context, node string, h Host) (Node, error) {
-	return a.inspect(ctx, node, h, Request{}, "")
+	return wrapInspectError(a.inspect(ctx, node, h, Request{}, ""))
 }
 
 // InspectSystems is Inspect, but without the fields Failed and System, and without the times and versions of generations. It starts
 // no program on the node, except for the shell. The kernels in the result can be compared with each other, but are no store paths.
 func (a *Activator) InspectSystems(ctx context.Context, node string, h Host) (Node, error) {
-	return a.inspect(ctx, node, h, Request{}, "brief")
+	return wrapInspectError(a.inspect(ctx, node, h, Request{}, "brief"))
 }
 
 // InspectUnits is InspectSystems with the field Failed.
 func (a *Activator) InspectUnits(ctx context.Context, node string, h Host) (Node, error) {
-	return a.inspect(ctx, node, h, Request{}, "units")
+	return wrapInspectError(a.inspect(ctx, node, h, Request{}, "units"))
 }
 
 func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request, mode string) (Node, error) {
@@ -132,18 +132,17 @@ func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request,
 	}
 	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Connect, Text: "the node's report of its systems", Until: time.Now().Add(inspectTimeout)})
 	defer wait.End()
-	n, err := inspectOn(ctx, node, conn, r, mode)
-	return n, wrapInspectError(err)
+	return inspectOn(ctx, node, conn, r, mode)
 }
 
 // wrapInspectError gives a lost connection or a timeout the kind Unreachable, because nothing has been changed on the node.
-func wrapInspectError(err error) error {
+func wrapInspectError(n Node, err error) (Node, error) {
 	var lost *remote.LostError
 	var timeout *remote.TimeoutError
 	if errors.As(err, &lost) || errors.As(err, &timeout) {
-		return failure.WithKind(failure.Unreachable, err)
+		return n, failure.WithKind(failure.Unreachable, err)
 	}
-	return err
+	return n, err
 }
 
 // inspectTimeout is the time limit of an inspection.

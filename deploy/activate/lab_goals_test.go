@@ -147,7 +147,7 @@ func testGoals(t *testing.T, b *bench) {
 	r = b.request("two", Switch)
 	r.Activator = NixosRebuild
 	_, err = b.a.Activate(t.Context(), b.name, b.host, r)
-	if err == nil || !strings.Contains(err.Error(), "nixos-rebuild: command not found") {
+	if err == nil || !strings.Contains(err.Error(), "no nixos-rebuild with --store-path") {
 		t.Errorf("%v", err)
 	}
 }

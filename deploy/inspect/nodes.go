@@ -58,7 +58,7 @@ func FailureReasons(ctx context.Context, f *fleet.Fleet, inspected []fleet.Outco
 		}
 	}
 	return askEach(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (map[string]string, error) {
-		faults, err := engine.Cluster{Run: f.Run}.FindFaults(ctx, n.Name, units[n.Name]...)
+		faults, err := engine.Cluster{Members: []engine.Member{{Node: n.Name}}, Run: f.Run}.FindFaults(ctx, n.Name, units[n.Name]...)
 		reasons := map[string]string{}
 		for _, fault := range faults {
 			if fault.Unit != "" && fault.Log != "" { // Log has no lines of systemd, which are the same for every failure

@@ -146,13 +146,15 @@ func (q Query) askForDetails(ctx context.Context, inspected []fleet.Outcome[acti
 	}
 	if q.Health {
 		all.Go(func() {
-			out.unhealthy = askEach(ctx, answered, q.Parallel, func(ctx context.Context, n nixeval.Node) (string, error) {
+			out.unhealthy = map[string]string{}
+			for _, o := range fleet.Each(ctx, answered, q.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 				checks, err := health.Of(ctx, q.Fleet, n)
-				if err = errors.Join(err, checks.Probe(ctx)); err != nil {
-					return failure.TextOn(n.Name, err), nil
+				return struct{}{}, errors.Join(err, checks.Probe(ctx))
+			}) {
+				if o.Err != nil {
+					out.unhealthy[o.Node.Name] = failure.TextOn(o.Node.Name, o.Err)
 				}
-				return "", nil
-			})
+			}
 		})
 	}
 	all.Wait()

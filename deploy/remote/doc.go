@@ -7,6 +7,8 @@
 //	conn, err := host.Conn(ctx)
 //	err = conn.Run(ctx, remote.Cmd{Argv: []string{"tee", "/etc/motd"}, Stdin: text, Sudo: true})
 //
+// Argv is quoted, so that a shell never interprets an argument. Secrets must be passed on stdin: every user of the node can read argv.
+//
 // Each command prints a mark with its process id on stderr before it starts; the client removes the mark from the
 // output. With the process id, the processes of a cancelled command are ended over another session, because sshd does
 // not end them. The mark also proves that sudo has started the command: only then, the stdin of the command is sent.

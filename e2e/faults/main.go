@@ -29,6 +29,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -79,7 +80,11 @@ func isolateMounts() error {
 		return err
 	}
 	args := append([]string{"unshare", "--mount", "--propagation", "private", self}, os.Args[1:]...)
-	return syscall.Exec("/usr/bin/unshare", args, append(os.Environ(), isolated+"=1"))
+	program, err := exec.LookPath("unshare")
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(program, args, append(os.Environ(), isolated+"=1"))
 }
 
 // options contains the options of the command line.

@@ -47,8 +47,8 @@ func parseLimits(out string) ([]player.Limit, error) {
 		limits = append(limits, player.Limit{Name: scheduler + ": queue-depth", Value: findQueueDepth(scheduler, module)})
 	}
 	for _, name := range settingsTables {
-		if table := settings[name]; len(table) > 0 {
-			limits = append(limits, player.Limit{Name: name, Value: string(table)})
+		if table := string(settings[name]); table != "" && table != "{}" && table != "null" {
+			limits = append(limits, player.Limit{Name: name, Value: table})
 		}
 	}
 	return limits, nil

@@ -53,7 +53,7 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 		limits = append(limits, player.NewLimit("SchedulerParameters: "+s.name, set[s.name], s.byDefault))
 	}
 	for _, name := range flags {
-		if slices.Contains(parameters, name) {
+		if slices.ContainsFunc(parameters, func(p string) bool { return strings.TrimSpace(strings.SplitN(p, "=", 2)[0]) == name }) {
 			limits = append(limits, player.Limit{Name: "SchedulerParameters: " + name, Value: "set"})
 		}
 	}

@@ -3,6 +3,12 @@
 
 start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION WATCH OBSERVED CHECKS
   local last='' limit
+  # With an unknown option, nixos-rebuild prints its options and does nothing. --help would show a manual page, which may not be
+  # installed.
+  [ "$6" != nixos-rebuild ] || case $(timeout 20 nixos-rebuild --nixbench-asks-for-options 2>&1 </dev/null) in
+  *--no-reexec*--store-path* | *--store-path*--no-reexec*) ;;
+  *) die "the node has no nixos-rebuild with --store-path: deploy without --activator nixos-rebuild" ;;
+  esac
   if [ ! -d "$live" ] || [ ! -d "$kept" ] || [ ! -d "$roots" ]; then
     { mkdir -p "$kept" "$roots" "$live" && chmod 0700 "$live"; } || die "cannot write the record of the switch"
   fi

@@ -86,8 +86,13 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 	if err := m.indexMachines(); err != nil {
 		return p, err
 	}
+	owners := map[string]string{}
 	for _, w := range desired {
-		m.macs[w.Node] = cmp.Or(m.recorded[w.Node].MAC, provider.MAC(o.Cluster.Name, w.Node))
+		mac := cmp.Or(m.recorded[w.Node].MAC, provider.MAC(o.Cluster.Name, w.Node))
+		if other := owners[mac]; other != "" {
+			return p, NewPlanError("choose another name for "+w.Node, "%s and %s have the same hardware address %s, which is derived from their names", other, w.Node, mac)
+		}
+		m.macs[w.Node], owners[mac] = mac, w.Node
 	}
 	var addrs map[string]netip.Addr
 	var err error

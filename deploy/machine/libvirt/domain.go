@@ -132,7 +132,7 @@ func (d *domain) startOrResume(node string) error {
 	case err != nil || state == provider.Running:
 		return err
 	case state == provider.Paused:
-		return d.h.wrapError(node, "resume", d.change("resume the domain", d.d.Resume), "if it sleeps, wake it up: virsh dompmwakeup "+d.Name)
+		return d.h.wrapError(node, "resume", d.change("resume the domain", d.resume), "")
 	case state == provider.Crashed:
 		if err := d.destroy(); err != nil {
 			return err
@@ -168,6 +168,14 @@ func (d *domain) shutDownOrDestroy() error {
 	return d.destroy()
 }
 
+// resume resumes a paused domain, or wakes up a suspended domain.
+func (d *domain) resume() error {
+	if state, _, err := d.d.GetState(); err == nil && state == libvirt.DOMAIN_PMSUSPENDED {
+		return d.d.PMWakeup(0)
+	}
+	return d.d.Resume()
+}
+
 // askToShutDown asks the guest to shut down, and waits until the domain is off or the time limit has passed. A crashed domain is destroyed.
 func (d *domain) askToShutDown(limit time.Duration) error {
 	state, err := stateOf(d.d)
@@ -179,7 +187,7 @@ func (d *domain) askToShutDown(limit time.Duration) error {
 	}
 	switch state {
 	case provider.Paused: // a paused guest cannot shut down
-		_ = d.d.Resume()
+		_ = d.resume()
 	case provider.Crashed:
 		return d.destroy()
 	}

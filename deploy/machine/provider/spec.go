@@ -147,15 +147,17 @@ type HostSetup struct {
 // Gateway returns the hypervisor's address on a managed network: the first address of the range after the network address.
 func (n Network) Gateway() netip.Addr { return n.CIDR.Masked().Addr().Next() }
 
-// Broadcast returns the last address of an IPv4 network's range.
+// Broadcast returns the last address of an IPv4 network's range. Without such a range, as in a damaged state, it returns no address.
 func (n Network) Broadcast() netip.Addr {
+	if !n.CIDR.Addr().Is4() {
+		return netip.Addr{}
+	}
 	a := n.CIDR.Masked().Addr().As4()
 	binary.BigEndian.PutUint32(a[:], binary.BigEndian.Uint32(a[:])|math.MaxUint32>>n.CIDR.Bits())
 	return netip.AddrFrom4(a)
 }
 
-// MAC returns a node's hardware address. It is derived from the names of cluster and node, so it is the same in every run. If two of a
-// cluster's nodes ever got the same address, libvirt would refuse its second reservation.
+// MAC returns a node's hardware address. It is derived from the names of cluster and node, so it is the same in every run.
 func MAC(cluster, node string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x000", cluster, node))
 	// 52:54 is a locally administered prefix. The third byte is odd, so the address is never in
