@@ -36,7 +36,7 @@ func TestHollow(t *testing.T) {
 
 	// A drained node fails the check.
 	c.RunOn("controller-1", "scontrol update nodename=compute-2-h3 state=drain reason='bad disk'")
-	if code, _, diag := c.Try(hollow("check", "--timeout", "2s")...); code != 9 || !strings.Contains(diag, "compute-2 is IDLE+DRAIN+DYNAMIC_NORM (bad disk [root@") {
+	if code, _, diag := c.Try(hollow("check", "--timeout", "2s")...); code != 9 || !strings.Contains(diag, "compute-2: 1 of its 4 hollow nodes are drained: compute-2-h3 is IDLE+DRAIN+DYNAMIC_NORM (bad disk [root@") {
 		t.Errorf("check with a drained node: exit code %d", code)
 	}
 	c.RunOn("controller-1", "scontrol update nodename=compute-2-h3 state=undrain")

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // hollowForm matches the name of a hollow node, such as c-1-h2: the name of the machine that runs its slurmd, and a number on
@@ -48,17 +50,25 @@ func joinHollow(nodes map[string]node, expected func(machine string) int) map[st
 	return out
 }
 
-// join returns one node for all hollow nodes of a machine. It is ready if all of them are ready, drained if one of them is drained, and
+// join returns one node for all hollow nodes of a machine. It is ready if all of them are ready, drained if all are drained, and
 // busy if one of them is busy. Its NodeName is a list that scontrol accepts.
 func join(nodes map[string]node, machine string, numbers []int) node {
 	slices.Sort(numbers)
 	var all []node
-	var texts []string
+	var texts, drained []string
 	for _, number := range numbers {
-		all, texts = append(all, nodes[hollowNode(machine, number)]), append(texts, strconv.Itoa(number))
+		n := nodes[hollowNode(machine, number)]
+		all, texts = append(all, n), append(texts, strconv.Itoa(number))
+		if n.IsDrained() {
+			drained = append(drained, n["NodeName"]+" is "+n.describe())
+		}
 	}
 	joined := maps.Clone(slices.MaxFunc(all, func(a, b node) int { return cmp.Compare(a.rank(), b.rank()) }))
 	joined["NodeName"] = machine + "-h[" + strings.Join(texts, ",") + "]"
+	if len(drained) > 0 && len(drained) < len(all) {
+		joined["Drained"] = fmt.Sprintf("%d of its %d hollow nodes are drained: %s", len(drained), len(all), event.Abbreviate(drained, "; "))
+		joined["State"] = strings.Join(slices.DeleteFunc(joined.states(), func(s string) bool { return s == "DRAIN" }), "+")
+	}
 	joined["AnyReady"], joined["CPUAlloc"] = "", "0"
 	if slices.ContainsFunc(all, node.isReady) {
 		joined["AnyReady"] = "1"
@@ -76,7 +86,7 @@ func (n node) rank() int {
 	switch {
 	case !n.isReady():
 		return 2
-	case n.IsDrained():
+	case !n.IsDrained():
 		return 1
 	}
 	return 0

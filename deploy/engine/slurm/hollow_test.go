@@ -37,7 +37,7 @@ func TestHollowMembers(t *testing.T) {
 		"down":    {2, []int{1, 2}, func(c *controller) { c.nodes["c-1-h2"].base = "DOWN" }, "c-1 is DOWN+DYNAMIC_NORM", false},
 		"drained": {2, []int{1, 2}, func(c *controller) {
 			c.nodes["c-1-h2"].flags, c.nodes["c-1-h2"].reason = []string{"DRAIN"}, "bad disk"
-		}, "c-1 is IDLE+DYNAMIC_NORM+DRAIN (bad disk [root@1795363543])", true},
+		}, "c-1: 1 of its 2 hollow nodes are drained: c-1-h2 is IDLE+DYNAMIC_NORM+DRAIN (bad disk [root@1795363543])", true},
 		"its own name": {2, []int{1, 2}, func(c *controller) { c.nodes["c-1-h2"].host = "c-1-h2" }, "c-1 is incomplete: 1 of its 2 hollow nodes have not registered", false},
 	} {
 		c, e := newHollow(t, test.expected, test.registered...)
@@ -75,7 +75,7 @@ func TestHollowDrain(t *testing.T) {
 	}
 }
 
-// A machine is drained while one of its hollow nodes works, also if another one does not.
+// A machine is drained while one of its hollow nodes works, also if another one does not, or has been drained before.
 func TestPartlyHollowDrain(t *testing.T) {
 	for name, test := range map[string]struct {
 		expected int
@@ -84,7 +84,10 @@ func TestPartlyHollowDrain(t *testing.T) {
 	}{
 		"one is missing": {3, func(*controller) {}, true},
 		"one is down":    {2, func(c *controller) { c.nodes["c-1-h2"].base = "DOWN" }, true},
-		"all are down":   {2, func(c *controller) { c.nodes["c-1-h1"].base, c.nodes["c-1-h2"].base = "DOWN", "DOWN" }, false},
+		"one is down and drained": {2, func(c *controller) {
+			c.nodes["c-1-h2"].base, c.nodes["c-1-h2"].flags, c.nodes["c-1-h2"].reason = "DOWN", []string{"DRAIN"}, "bad disk"
+		}, true},
+		"all are down": {2, func(c *controller) { c.nodes["c-1-h1"].base, c.nodes["c-1-h2"].base = "DOWN", "DOWN" }, false},
 	} {
 		c, e := newHollow(t, test.expected, 1, 2)
 		test.change(c)

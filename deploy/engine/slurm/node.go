@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"regexp"
 	"slices"
@@ -151,13 +152,16 @@ func (n node) isSetDown() bool {
 	return n.has("DOWN") && !isJoined && n["Reason"] != "" && !strings.HasPrefix(n["Reason"], "nixbench: ") && !strings.HasPrefix(n["ReasonSetBy"], "[slurm@")
 }
 
-// isOutOfService reports whether an administrator, or SLURM after a failure of the node, has taken the node out of service.
-func (n node) isOutOfService() bool { return n.IsDrained() && !n.IsDrainedByUs() || n.isSetDown() }
+// isOutOfService reports whether an administrator, or SLURM after a failure of the node, has taken the node out of service. A
+// machine with hollow nodes is out of service if some of them are.
+func (n node) isOutOfService() bool {
+	return n.IsDrained() && !n.IsDrainedByUs() || n.isSetDown() || n["Drained"] != ""
+}
 
 func (n node) Status() (engine.Status, bool) {
 	status := engine.Status{Ready: n.isReady(), Drained: n.IsDrainedByUs(), Cordoned: n.IsDrained() || n.isOutOfService(), Version: n["Version"]}
 	if n.isOutOfService() {
-		status.Reason = n.describe()
+		status.Reason = cmp.Or(n["Drained"], n.describe())
 	}
 	return status, n != nil && !n.isRemoved()
 }
@@ -165,6 +169,9 @@ func (n node) Status() (engine.Status, bool) {
 func (n node) Problem() string {
 	if !n.isReady() || n.IsDrained() {
 		return " is " + n.describe()
+	}
+	if n["Drained"] != "" {
+		return ": " + n["Drained"]
 	}
 	return ""
 }
