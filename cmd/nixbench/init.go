@@ -148,6 +148,7 @@ func readTemplate(folder string, flake bool) (map[string][]byte, error) {
 	return files, nil
 }
 
+// writeNewFiles writes the files. If one of them exists already, it writes none.
 func writeNewFiles(dir string, files map[string][]byte) error {
 	exists := func(name string) bool {
 		_, err := os.Lstat(filepath.Join(dir, name))

@@ -14,5 +14,6 @@
 // ([daemon.Conn.AddPaths]). This saves one process per node.
 //
 // After an interrupted copy there are no incomplete paths on the node: a path becomes valid when it has been received
-// completely, and the next Copy transfers the other paths. The [*Error] contains the cause and a hint for the user.
+// completely, and the next Copy transfers the other paths. Copied paths are not protected: a garbage collection on the node may delete
+// them until a profile refers to them. The [*Error] contains the cause and a hint for the user.
 package closure

@@ -16,7 +16,8 @@ import (
 const Rebooted state.Outcome = "rebooted"
 
 // Reboot writes an intent to the state, reboots the node, and waits for at most timeout until the node has booted. boot is the
-// boot id before the reboot. If the run is killed, the intent makes the next run wait for the node.
+// boot id before the reboot. If the run is killed, the intent makes the next run wait for the node, and nothing
+// else, because the node reboots by itself.
 func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeout time.Duration) (state.NodeResult, string, error) {
 	r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
 	h, err := c.Fleet.Host(ctx, n)

@@ -65,5 +65,7 @@ func (p proxyConn) Close() error { return p.local.Close() }
 func (p proxyConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
 func (p proxyConn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
 func (p proxyConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
-func (p proxyConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (p proxyConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+
+// The address has the form of a TCP address, because the library that reads known_hosts parses it.
+func (p proxyConn) LocalAddr() net.Addr  { return &net.TCPAddr{} }
+func (p proxyConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }

@@ -119,6 +119,7 @@ func (t *trial) addRecord(job string, r record) {
 	}
 }
 
+// add adds an event with a time of the controller's clock.
 func (t *trial) add(e player.Event) {
 	e.Clock = t.place.Scheduler
 	t.events = append(t.events, e)

@@ -15,6 +15,7 @@ func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Repor
 		func(ctx context.Context) string { return e.ReadLog(ctx, name, brokerLog) })
 }
 
+// checkReady returns nil if the node works, or if it does not belong to the instance.
 func (e *Engine) checkReady(ctx context.Context, name string) error {
 	inHive := e.Has(name)
 	if inHive {

@@ -16,6 +16,7 @@ func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Repor
 		func(ctx context.Context) string { return e.ReadLog(ctx, name, e.LogOf(name)) })
 }
 
+// checkReady returns nil if the node works, or if it does not belong to the cluster.
 func (e *Engine) checkReady(ctx context.Context, name string) error {
 	if name == e.FirstOf(Accounting) {
 		return engine.Inspect(ctx, e, name, true)
