@@ -268,11 +268,10 @@ func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) e
 		conn.Close()
 		return failure.On(w.name, fmt.Errorf("%s: %w", commandName(command), errSilent))
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		w.observed = time.Now()
+		w.node, err = p.finishNode()
 	}
-	w.observed = time.Now()
-	w.node, err = p.finishNode()
 	return err
 }
 

@@ -98,23 +98,11 @@ func run(ctx context.Context, args []string) (results map[string]map[string][]fi
 	failed := 0
 	results = map[string]map[string][]figures{}
 	for _, s := range selected {
-		runs := map[string][]figures{}
-		for i := range r.repeat {
-			for _, t := range r.tools {
-				f, err := r.measureRun(ctx, s, t)
-				if ctx.Err() != nil {
-					return nil, ctx.Err()
-				}
-				if err != nil {
-					failed++
-					t.current = false
-					fmt.Fprintf(os.Stderr, "%s: %s: run %d failed: %v\n", s.name, t.label, i+1, err)
-					continue
-				}
-				runs[t.label] = append(runs[t.label], f)
-				fmt.Fprintf(os.Stderr, "%s: %s: run %d: %.2f s, nodes %.2f s of processor time\n", s.name, t.label, i+1, f[wall], f[nodeCPU])
-			}
+		runs, failures := r.measureScenario(ctx, s)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
+		failed += failures
 		results[s.name] = runs
 		if err := printTable(os.Stdout, s.name+": "+s.title, r.tools, runs); err != nil {
 			return nil, err
@@ -124,6 +112,28 @@ func run(ctx context.Context, args []string) (results map[string]map[string][]fi
 		return nil, fmt.Errorf("%d runs failed", failed)
 	}
 	return results, nil
+}
+
+// measureScenario runs a scenario with each tool in turn, and returns the figures by the name of the tool, and the number of failed runs.
+func (r *runner) measureScenario(ctx context.Context, s scenario) (runs map[string][]figures, failed int) {
+	runs = map[string][]figures{}
+	for i := range r.repeat {
+		for _, t := range r.tools {
+			f, err := r.measureRun(ctx, s, t)
+			if ctx.Err() != nil {
+				return runs, failed
+			}
+			if err != nil {
+				failed++
+				t.current = false
+				fmt.Fprintf(os.Stderr, "%s: %s: run %d failed: %v\n", s.name, t.label, i+1, err)
+				continue
+			}
+			runs[t.label] = append(runs[t.label], f)
+			fmt.Fprintf(os.Stderr, "%s: %s: run %d: %.2f s, nodes %.2f s of processor time\n", s.name, t.label, i+1, f[wall], f[nodeCPU])
+		}
+	}
+	return runs, failed
 }
 
 // selectScenarios returns the scenarios with these names, in the order of the table.

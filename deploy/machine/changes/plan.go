@@ -83,16 +83,8 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 	if err := cmp.Or(m.validateDistinctHosts(), m.validateAllowedHypervisors(), m.validateNetworkOwner()); err != nil {
 		return p, err
 	}
-	if err := m.indexMachines(); err != nil {
+	if err := cmp.Or(m.indexMachines(), m.chooseMACs()); err != nil {
 		return p, err
-	}
-	owners := map[string]string{}
-	for _, w := range desired {
-		mac := cmp.Or(m.recorded[w.Node].MAC, provider.MAC(o.Cluster.Name, w.Node))
-		if other := owners[mac]; other != "" {
-			return p, NewPlanError("choose another name for "+w.Node, "%s and %s have the same hardware address %s, which is derived from their names", other, w.Node, mac)
-		}
-		m.macs[w.Node], owners[mac] = mac, w.Node
 	}
 	var addrs map[string]netip.Addr
 	var err error
@@ -139,6 +131,19 @@ func Make(desired []Desired, inventories map[string]provider.Inventory, o Option
 		}
 	}
 	return p, nil
+}
+
+// chooseMACs sets the hardware addresses of the desired nodes.
+func (m *planner) chooseMACs() error {
+	owners := map[string]string{}
+	for _, w := range m.desired {
+		mac := cmp.Or(m.recorded[w.Node].MAC, provider.MAC(m.Cluster.Name, w.Node))
+		if other := owners[mac]; other != "" {
+			return NewPlanError("choose another name for "+w.Node, "%s and %s have the same hardware address %s, which is derived from their names", other, w.Node, mac)
+		}
+		m.macs[w.Node], owners[mac] = mac, w.Node
+	}
+	return nil
 }
 
 func (p Plan) AssignsAddresses() bool {

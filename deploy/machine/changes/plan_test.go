@@ -336,6 +336,11 @@ func TestMakeRefuses(t *testing.T) {
 			want:        "w-1: it has two machines, on hypervisor a and on hypervisor b",
 		},
 		{
+			name: "one hardware address for two nodes", desired: w[:2], inventories: map[string]provider.Inventory{"a": {FreeMemory: 8 * gib}},
+			known: map[string]state.Machine{"w-1": {MAC: provider.MAC("c", "w-2")}},
+			want:  "w-1 and w-2 have the same hardware address 52:54:",
+		},
+		{
 			name: "two drivers of a host share its memory", desired: w[:2],
 			inventories: map[string]provider.Inventory{"a": {Host: "h 1", Kind: provider.VM, FreeMemory: gib}, "b": {Host: "h 1", Kind: provider.Container, FreeMemory: gib}},
 			want:        "w-2: no hypervisor has 1.0 GiB of memory left: a has 0 B, b has 0 B",
