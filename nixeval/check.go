@@ -16,7 +16,8 @@ import (
 // Maximum lengths of names in bytes. Names are used as file names, host names, and in XML and DNS.
 const (
 	maxHostLabel = 63  // a label of a host name, such as the name of a machine that nixbench boots
-	maxNodeName  = 200 // name of a named node or a cluster, which is used in file names
+	maxNodeName  = 200 // name of a named node, which is used in file names
+	maxCluster   = 170 // name of a cluster: a hypervisor's files have the names of the cluster and a machine, and suffixes of up to 14 bytes
 	maxHostName  = 253
 	maxUserName  = 255
 	maxTag       = 200

@@ -240,8 +240,8 @@ var (
 // duplicate name. broken maps a unit to the error of its evaluation.
 func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 	h := &Hive{Meta: s.Meta, Cluster: s.Cluster, Roles: s.Roles, Broken: broken}
-	if name := h.ClusterName(); len(name) > maxNodeName {
-		return nil, newHiveError("the cluster's name %q… is longer than %d bytes; set a shorter meta.name or cluster.name", name[:20], maxNodeName)
+	if name := h.ClusterName(); len(name) > maxCluster {
+		return nil, newHiveError("the cluster's name %q… is longer than %d bytes; set a shorter meta.name or cluster.name", name[:20], maxCluster)
 	}
 	var err error
 	if h.Nodes, err = listNodes(s); err != nil {
