@@ -301,9 +301,10 @@ func TestLabCommands(t *testing.T) {
 	}
 
 	// A user switches the system by hand, and a unit fails.
-	b.l.Run(t, "m1", second["m1"].Current+"/bin/switch-to-configuration test; systemd-run -q --unit=bad false; sleep 0.5")
+	b.l.Run(t, "m1", second["m1"].Current+"/bin/switch-to-configuration test; systemd-run -q --unit=bad sh -c 'echo the disk is gone; exit 1'; sleep 0.5")
 	hand := b.status(9, "--check")
 	b.checkEqual("by hand", []any{hand["m1"].System, hand["m1"].FailedUnits, hand["m2"].System}, []any{inspect.OtherSystem, []string{"bad.service"}, inspect.AsDeployed})
+	b.checkEqual("why it failed", hand["m1"].Reasons, map[string]string{"bad.service": "the disk is gone"})
 
 	// A machine without sshd: the command still works on the other machine.
 	b.l.Run(t, "m2", "systemctl stop ssh.socket ssh.service || systemctl stop ssh.service")
