@@ -3,7 +3,6 @@ package machine
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/machine/changes"
@@ -70,7 +69,7 @@ func fixedAddresses(hive *nixeval.Hive) map[netip.Addr]string {
 	}
 	if c := hive.Cluster; c != nil && c.Endpoint != nil && c.Endpoint.Address != nil {
 		// facts.Make reports an invalid address.
-		if a, err := netip.ParseAddr(strings.TrimSpace(*c.Endpoint.Address)); err == nil {
+		if a, err := netip.ParseAddr(*c.Endpoint.Address); err == nil {
 			out[a] = "cluster.endpoint"
 		}
 	}

@@ -201,7 +201,7 @@ func (s SavedPlan) CompareWith(now SavedPlan) []string {
 				changes = append(changes, "its options in the hive have changed: deployment, its role, or cluster")
 			}
 		}
-		out = append(out, prefixed(p.Node+": ", changes)...)
+		out = append(out, addPrefix(p.Node+": ", changes)...)
 	}
 	for _, p := range s.Nodes {
 		if indexOf(p.Node, now.Nodes) < 0 && p.Action != plan.WouldRemove {
@@ -211,8 +211,8 @@ func (s SavedPlan) CompareWith(now SavedPlan) []string {
 	return out
 }
 
-// prefixed returns the texts, each with the prefix.
-func prefixed(prefix string, texts []string) []string {
+// addPrefix returns the texts, each with the prefix.
+func addPrefix(prefix string, texts []string) []string {
 	out := slices.Clone(texts)
 	for i := range out {
 		out[i] = prefix + out[i]
@@ -239,7 +239,7 @@ func (p Preview) comparePreview(now Preview) []string {
 	}
 	planned := p.otherEffects()
 	if p.Keys != nil { // an interrupted apply may have uploaded a key
-		planned = append(planned, prefixed("owner or mode of key ", p.Keys.Upload)...)
+		planned = append(planned, addPrefix("owner or mode of key ", p.Keys.Upload)...)
 	}
 	for _, effect := range now.otherEffects() {
 		if p.From != "" && !slices.Contains(planned, effect) { // the effects are unknown if From is empty
@@ -253,7 +253,7 @@ func (p Preview) comparePreview(now Preview) []string {
 func (p Preview) otherEffects() []string {
 	var out []string
 	if k := p.Keys; k != nil {
-		out = slices.Concat(prefixed("key ", k.Upload), prefixed("owner or mode of key ", k.Adjust), prefixed("key ", k.Remove))
+		out = slices.Concat(addPrefix("key ", k.Upload), addPrefix("owner or mode of key ", k.Adjust), addPrefix("key ", k.Remove))
 	}
 	if v := p.Version; v != nil {
 		out = append(out, "version "+v.From+" to "+v.To)
