@@ -168,7 +168,8 @@ func (n *standIn) services(services ...string) {
 }
 
 // onNew sets additional actions of the new system's switch-to-configuration. The functions in the
-// script change the state of systemd: now, or with `later SECONDS FUNCTION…` after it has returned.
+// script change the state of systemd: now, or after it has returned: with `later SECONDS FUNCTION…`, or with `whileWatched SERVICE
+// FUNCTION…` when the run watches this service.
 func (n *standIn) onNew(script string) {
 	n.write("world/on-new", `
 service() { # ID ENTERED RESTARTS STATE SUBSTATE [TYPE [TRIGGER]], in the order in which systemctl prints them
@@ -183,6 +184,8 @@ later() { # in a process group of its own, which the end of the test kills
   local s=$1; shift
   set -m; (sleep "$s"; "$@") </dev/null >/dev/null 2>&1 & echo $! >>$WORLD/background; set +m
 }
+whileWatched() { later 0 onceWatched "$@"; }
+onceWatched() { until grep -q "watching .* $1 " `+n.root+`/run/nixbench/activate/log; do sleep 0.1; done; shift; "$@"; }
 [ "$action" = test ] || [ "$action" = switch ] || return 0
 `+script)
 }
