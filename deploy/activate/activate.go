@@ -14,7 +14,8 @@ import (
 
 // Activator activates systems on nodes. One Activator may be used for several nodes concurrently.
 type Activator struct {
-	Send event.Sink
+	Send         event.Sink
+	StartMachine func(ctx context.Context, node string) error // starts the machine of a node that is off; nil: nobody does
 
 	maxRun time.Duration // for tests; 0: the constant maxRun
 }

@@ -372,6 +372,47 @@ func TestWaitForBootHasReason(t *testing.T) {
 	}
 }
 
+// offHost is a node whose machine is off until it is started.
+type offHost struct {
+	Host
+	on bool
+}
+
+func (h *offHost) Fresh(ctx context.Context) (*remote.Conn, error) {
+	if !h.on {
+		return nil, remote.NewUnreachableError("web-1", "web-1:22", "off", errors.New("no route to host"))
+	}
+	return h.Host.Fresh(ctx)
+}
+
+// The wait for a reboot starts a machine that libvirt has not started again, and says why it cannot.
+func TestWaitForBootStartsMachine(t *testing.T) {
+	_, h := fake(t, newFakeNode())
+	off := &offHost{Host: h}
+	starts := 0
+	start := func(context.Context, string) error {
+		if starts++; starts == 1 {
+			return errors.New("no free loop device")
+		}
+		off.on = true
+		return nil
+	}
+	a := &Activator{StartMachine: start}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if n, err := a.WaitForBoot(ctx, "web-1", off, "zero", time.Time{}); err != nil || starts != 2 || n.BootID != "one" {
+		t.Errorf("%+v, %v; %d starts", n, err, starts)
+	}
+
+	off.on, starts = false, 0
+	a.StartMachine = func(context.Context, string) error { return errors.New("no free loop device") }
+	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := a.WaitForBoot(ctx, "web-1", off, "zero", time.Time{}); err == nil || err.Error() != "no free loop device" {
+		t.Errorf("err = %v", err)
+	}
+}
+
 // A start without output is ended on the node. Whether it has begun the run, or will, is not known.
 func TestQuietStart(t *testing.T) {
 	f := newFakeNode()

@@ -1,6 +1,7 @@
 package activate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,8 +52,8 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 
 // WaitForBoot waits until the node has another boot id than `boot`, and returns the node's state. If the node still has the boot
 // id `boot` at the time `until` and is not shutting down, nobody has requested the reboot: WaitForBoot then returns the node's
-// state too. `until` is zero if the reboot was certainly requested. When ctx ends, the error is the last reason why the node could
-// not be inspected.
+// state too. `until` is zero if the reboot was certainly requested. If the node's machine is off, WaitForBoot starts it: libvirt stops a
+// container that reboots, and may fail to start it again. When ctx ends, the error is the last reason why the node could not be inspected.
 func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot string, until time.Time) (Node, error) {
 	const text = "the node to accept logins after its reboot"
 	deadline, _ := ctx.Deadline()
@@ -68,6 +69,9 @@ func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot s
 		after, failed := a.inspectFresh(ctx, node, h)
 		switch {
 		case failed != nil:
+			if isDown(failed) && a.StartMachine != nil {
+				failed = cmp.Or(a.StartMachine(ctx, node), failed)
+			}
 			if ctx.Err() == nil || after.BootID != "" {
 				err = failed
 				wait.Change(remote.Reason(err)+"; waits for "+text, deadline)

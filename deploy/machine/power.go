@@ -183,6 +183,20 @@ func (p *Power) startMachine(ctx context.Context, n nixeval.Node, isOff bool, ti
 	return nil
 }
 
+// StartMachine starts the machine of a node if the machine does not run.
+func (m *Manager) StartMachine(ctx context.Context, recorded *state.State, node string) error {
+	p, err := m.OpenPower(ctx, nil, recorded)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	power, err := p.powerOf(node)
+	if err != nil {
+		return err
+	}
+	return power.Start(ctx, p.cluster, node)
+}
+
 func (p *Power) powerOf(node string) (provider.Provider, error) {
 	m, exists := p.machines[node]
 	if !exists || m.state == provider.Incomplete {
