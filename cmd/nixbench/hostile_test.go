@@ -23,6 +23,7 @@ import (
 // characters, and executes what it should on the other node.
 func TestHostileNode(t *testing.T) {
 	fixture.Require(t, "nix", "ssh")
+	t.Parallel()
 	mini := fixture.Nixpkgs(t)
 	good := startServer(t, func(_ context.Context, e *sshtest.Exec) int {
 		fmt.Fprintln(e.Stdout, "hello")
@@ -41,53 +42,56 @@ func TestHostileNode(t *testing.T) {
 		{"endless beats", []string{"apply --yes", "apply keys --yes"}},
 		{"deep JSON", []string{"exec -- echo", "status"}},
 	} {
-		bad := startServer(t, sshtest.Attacks[test.attack])
-		dir := t.TempDir()
-		key, known, config := filepath.Join(dir, "key"), filepath.Join(dir, "known_hosts"), filepath.Join(dir, "ssh_config")
-		host := func(name string, s *sshtest.Server) string {
-			return fmt.Sprintf("Host %s\n HostName 127.0.0.1\n Port %d\n IdentityFile %s\n IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile %s\n GlobalKnownHostsFile none\n",
-				name, s.Port(), key, known)
-		}
-		for file, text := range map[string]string{
-			key:    string(sshtest.GeneratePrivateKey()),
-			known:  good.KnownHostsLine() + "\n" + bad.KnownHostsLine() + "\n",
-			config: host("good", good) + host("bad", bad),
-			filepath.Join(dir, "hive.nix"): fmt.Sprintf(`{ meta.nixpkgs = import %s { system = "x86_64-linux"; };
+		t.Run(test.attack, func(t *testing.T) {
+			t.Parallel()
+			bad := startServer(t, sshtest.Attacks[test.attack])
+			dir := t.TempDir()
+			key, known, config := filepath.Join(dir, "key"), filepath.Join(dir, "known_hosts"), filepath.Join(dir, "ssh_config")
+			host := func(name string, s *sshtest.Server) string {
+				return fmt.Sprintf("Host %s\n HostName 127.0.0.1\n Port %d\n IdentityFile %s\n IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile %s\n GlobalKnownHostsFile none\n",
+					name, s.Port(), key, known)
+			}
+			for file, text := range map[string]string{
+				key:    string(sshtest.GeneratePrivateKey()),
+				known:  good.KnownHostsLine() + "\n" + bad.KnownHostsLine() + "\n",
+				config: host("good", good) + host("bad", bad),
+				filepath.Join(dir, "hive.nix"): fmt.Sprintf(`{ meta.nixpkgs = import %s { system = "x86_64-linux"; };
 defaults = { system.stateVersion = "25.05"; deployment = { targetUser = "root"; sshOptions = [ "-F" "%s" ]; }; };
 good = { }; bad = { }; }`, mini, config),
-		} {
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
+			} {
+				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		for _, line := range test.commands {
-			t.Run(test.attack+"/"+line, func(t *testing.T) {
-				limit := 60 * time.Second
-				if test.attack == "endless log" && !strings.Contains(line, "--") || strings.HasPrefix(line, "exec") {
-					limit = 5 * time.Second // the user ends exec and logs
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				defer cancel()
-				cmd := exec.CommandContext(ctx, "nixbench", strings.Fields(line)...)
-				cmd.Dir, cmd.Env = dir, append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "HOME="+dir)
-				cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, 5*time.Second
-				out := &shown{}
-				cmd.Stdout, cmd.Stderr = out, out
-				begin := time.Now()
-				err := cmd.Run()
-				took, memory := time.Since(begin), cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss>>10
-				t.Logf("%.1fs, exit code %d, %d MiB, %d bytes: %.400q", took.Seconds(), cmd.ProcessState.ExitCode(), memory, out.size, out.text)
-				if errors.Is(err, exec.ErrWaitDelay) || took > 60*time.Second || memory > maxMemory {
-					t.Errorf("%v, %v, %d MiB", err, took, memory)
-				}
-				if out.hidden != "" || strings.Contains(out.text, "goroutine") {
-					t.Errorf("it shows %q: %s", out.hidden, out.text)
-				}
-				if strings.Contains(line, "exec") && !out.hello {
-					t.Errorf("no output of the other node: %q", out.text)
-				}
-			})
-		}
+			for _, line := range test.commands {
+				t.Run(line, func(t *testing.T) {
+					limit := 60 * time.Second
+					if test.attack == "endless log" && !strings.Contains(line, "--") || strings.HasPrefix(line, "exec") {
+						limit = 5 * time.Second // the user ends exec and logs
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), limit)
+					defer cancel()
+					cmd := exec.CommandContext(ctx, "nixbench", strings.Fields(line)...)
+					cmd.Dir, cmd.Env = dir, append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "HOME="+dir)
+					cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, 5*time.Second
+					out := &shown{}
+					cmd.Stdout, cmd.Stderr = out, out
+					begin := time.Now()
+					err := cmd.Run()
+					took, memory := time.Since(begin), cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss>>10
+					t.Logf("%.1fs, exit code %d, %d MiB, %d bytes: %.400q", took.Seconds(), cmd.ProcessState.ExitCode(), memory, out.size, out.text)
+					if errors.Is(err, exec.ErrWaitDelay) || took > 60*time.Second || memory > maxMemory {
+						t.Errorf("%v, %v, %d MiB", err, took, memory)
+					}
+					if out.hidden != "" || strings.Contains(out.text, "goroutine") {
+						t.Errorf("it shows %q: %s", out.hidden, out.text)
+					}
+					if strings.Contains(line, "exec") && !out.hello {
+						t.Errorf("no output of the other node: %q", out.text)
+					}
+				})
+			}
+		})
 	}
 }
 

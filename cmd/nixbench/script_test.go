@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 //
 // UPDATE_SCRIPTS=1 updates the expected output in the scripts.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	mini := fixture.Nixpkgs(t)
 	repo, err := filepath.Abs("../..")
 	if err != nil {
