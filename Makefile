@@ -41,9 +41,10 @@ shell-lint:
 unit:
 	go test -vet=off -p 4 -parallel 5 ./deploy/stages ./cmd/nixbench ./deploy/activate ./...
 
-# The packages with goroutines, with the race detector. Each program would wait for a second when it ends; GORACE prevents this.
+# The packages with goroutines, with the race detector, without the tests whose goroutines other tests have too: TestHostileNode sends
+# megabytes of lines, and TestScript tests the shell script of nodes. Each program would wait for a second when it ends; GORACE prevents this.
 race:
-	GORACE=atexit_sleep_ms=0 go test -race -vet=off -parallel 5 ./deploy/... ./bench/... ./nixeval/...
+	GORACE=atexit_sleep_ms=0 go test -race -vet=off -p 3 -parallel 5 -skip '^Test(HostileNode|Script)$$' ./deploy/stages ./deploy/... ./bench/... ./nixeval/...
 
 # Try random inputs with each fuzz test, for FUZZTIME each. An input that fails is kept in testdata/fuzz of the package.
 FUZZTIME ?= 1m
@@ -56,11 +57,11 @@ fuzz:
 fixture-test:
 	e2e/mini-nixos/tests/run
 
-# The tests that run Nix, with that of another Debian release. They are no part of `make test`, whose results Go caches.
+# The tests that run Nix, with that of another Debian release. TestHostileNode tests nodes. They are no part of `make test`, whose results Go caches.
 SUITE ?= trixie
 test-other-nix:
 	PATH="$$(e2e/other-nix $(SUITE)):$$PATH" && export PATH && nix --version && \
-	  go test -count=1 -parallel 5 ./nixeval/... ./deploy/closure/... ./cmd/... ./e2e/flake && e2e/mini-nixos/tests/run
+	  go test -count=1 -parallel 5 -skip '^TestHostileNode$$' ./nixeval/... ./deploy/closure/... ./cmd/... ./e2e/flake && e2e/mini-nixos/tests/run
 
 # The same with the newest Nix of Debian. If the mirror is not kept up to date: OTHER_NIX_EXPIRED=1
 test-newest-nix:

@@ -46,7 +46,7 @@ func TestHostileNode(t *testing.T) {
 						t.Error("rebooted")
 					}
 				}
-				if took := time.Since(begin); took > 40*time.Second || peak() > 256<<20 {
+				if took := time.Since(begin); took > 2*time.Minute || peak() > 256<<20 {
 					t.Errorf("it took %v and %d MiB", took, peak()>>20)
 				}
 			})
