@@ -41,8 +41,9 @@ shell-lint:
 unit:
 	go test -vet=off -p 4 -parallel 5 ./deploy/stages ./cmd/nixbench ./deploy/activate ./...
 
-# The packages with goroutines, with the race detector, without the tests whose goroutines other tests have too: TestHostileNode sends
-# megabytes of lines, and TestScript tests the shell script of nodes. Each program would wait for a second when it ends; GORACE prevents this.
+# The packages with goroutines, with the race detector. Two slow tests are left out, because other tests start the same goroutines:
+# TestHostileNode, which sends megabytes of lines, and TestScript, which tests the shell script of nodes. Each program would wait for a
+# second when it ends; GORACE prevents this.
 race:
 	GORACE=atexit_sleep_ms=0 go test -race -vet=off -p 3 -parallel 5 -skip '^Test(HostileNode|Script)$$' ./deploy/stages ./deploy/... ./bench/... ./nixeval/...
 
@@ -57,7 +58,7 @@ fuzz:
 fixture-test:
 	e2e/mini-nixos/tests/run
 
-# The tests that run Nix, with that of another Debian release. TestHostileNode tests nodes. They are no part of `make test`, whose results Go caches.
+# The tests that depend on the version of Nix, with the Nix of another Debian release. They are no part of `make test`, whose results Go caches.
 SUITE ?= trixie
 test-other-nix:
 	PATH="$$(e2e/other-nix $(SUITE)):$$PATH" && export PATH && nix --version && \

@@ -206,7 +206,7 @@ func newDeployer(s *Session, store *state.Store) *stages.Deployer {
 			Copier:   &closure.Copier{Send: s.Send, NixOptions: s.Eval.NixOptions, Substitute: true},
 			Uploader: &secrets.Uploader{Send: s.Send, Generated: s.Machines.Vault.Part},
 			Activator: &activate.Activator{Send: s.Send, StartMachine: func(ctx context.Context, node string) error {
-				return s.Machines.StartMachine(ctx, store.State(), node)
+				return s.Machines.TurnOn(ctx, store.State(), node)
 			}},
 		},
 		Eval: s.Eval, Machines: s.Machines, Keep: s.Machines.Keep, Engines: newEngines(s.Dir),

@@ -183,18 +183,15 @@ func (p *Power) startMachine(ctx context.Context, n nixeval.Node, isOff bool, ti
 	return nil
 }
 
-// StartMachine starts the machine of a node if the machine does not run.
-func (m *Manager) StartMachine(ctx context.Context, recorded *state.State, node string) error {
-	p, err := m.OpenPower(ctx, nil, recorded)
+// TurnOn starts the recorded machine of a node if the machine does not run. It connects only to the hypervisor of this machine.
+func (m *Manager) TurnOn(ctx context.Context, recorded *state.State, node string) error {
+	name := recorded.Machines[node].Hypervisor
+	hosts, err := connectHypervisors(ctx, m.Open, map[string]provider.Hypervisor{name: recorded.Cluster.Hypervisors[name]}, nil)
+	defer hosts.close()
 	if err != nil {
 		return err
 	}
-	defer p.Close()
-	power, err := p.powerOf(node)
-	if err != nil {
-		return err
-	}
-	return power.Start(ctx, p.cluster, node)
+	return hosts[name].Start(ctx, provider.Cluster{Name: m.Hive.ClusterName(), ID: recorded.Cluster.ID}, node)
 }
 
 func (p *Power) powerOf(node string) (provider.Provider, error) {

@@ -86,9 +86,9 @@ func TestStopAndStart(t *testing.T) {
 	// A stopped machine is started by apply, as before.
 	w.must(w.power(t.Context(), (*machine.Power).Stop, o))
 	if _, err := w.session(t.Context(), "reboot", func(d *Deployer) error {
-		return d.Machines.StartMachine(t.Context(), d.Store.State(), "w-2")
+		return d.Machines.TurnOn(t.Context(), d.Store.State(), "w-2")
 	}); err != nil || w.h.State("demo-w-2") != provider.Running || w.h.State("demo-w-1") != provider.Off {
-		t.Errorf("StartMachine: %v", err)
+		t.Errorf("TurnOn: %v", err)
 	}
 	w.must(w.apply())
 	if w.h.State("demo-w-1") != provider.Running {
