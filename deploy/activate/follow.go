@@ -23,8 +23,7 @@ const (
 	changeExit = 76               // exit status of the node's script if the node's systems differ from those that nixbench has observed
 	maxSilence = 10 * time.Second // the normal time limit for output of the node and for a login
 
-	maxRun    = 2 * time.Hour // how long the client follows a run, however much the node prints
-	maxRunLog = 8 << 20       // limit of the output of one command of the node's script, in bytes; the log of a switch is much shorter
+	maxRun = 2 * time.Hour // how long the client follows a run, however much the node prints
 )
 
 // stepActivate is the step in the errors of a watch.

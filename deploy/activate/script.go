@@ -67,7 +67,7 @@ func scriptArgv(script string, args []string) []string {
 func executeScript(ctx context.Context, conn *remote.Conn, each func(line string), args ...string) error {
 	script := selectScript(args[0])
 	out := &lines.Writer{Max: longestLine, Each: func(line string) { each(strings.ToValidUTF8(line, "�")) }}
-	err := conn.Run(ctx, remote.Cmd{Argv: scriptArgv(script, args), Name: commandName(args), Stdin: strings.NewReader(script), Stdout: out, Sudo: true, MaxOutput: maxRunLog})
+	err := conn.Run(ctx, remote.Cmd{Argv: scriptArgv(script, args), Name: commandName(args), Stdin: strings.NewReader(script), Stdout: out, Sudo: true})
 	out.Flush()
 	return err
 }

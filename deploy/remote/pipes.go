@@ -18,9 +18,9 @@ type outputLimit struct {
 	read atomic.Int64
 }
 
-// sink writes a command's output to w. If w fails or panics, or the limit is exceeded, sink discards the rest of the
-// output and aborts the command. Its Write never returns an error, because the SSH session would then stop reading, and
-// the command would hang. sink recovers a panic of w, because w parses data from the node in a goroutine of the SSH
+// sink writes a command's output to w. If w fails or panics, or the limit is exceeded, sink aborts the command. After the limit,
+// Write returns an error, so that the SSH session stops reading, and an endless output takes no more processor time. Otherwise
+// it discards the rest of the output, because a command that cannot write would hang. sink recovers a panic of w, because w parses data from the node in a goroutine of the SSH
 // session, and the panic would end the deployment of all nodes.
 type sink struct {
 	w     io.Writer
@@ -39,18 +39,18 @@ func newSink(w io.Writer, limit *outputLimit, abort context.CancelCauseFunc) *si
 func (s *sink) Write(p []byte) (int, error) {
 	s.lock <- struct{}{}
 	defer func() { <-s.lock }()
+	if s.limit.read.Add(int64(len(p))) > s.limit.max {
+		err := &durable.SizeError{Limit: s.limit.max}
+		s.abort(fmt.Errorf("write its output: %w", err))
+		return 0, err
+	}
 	if s.w == nil {
 		return len(p), nil
 	}
-	var err error
-	if s.limit.read.Add(int64(len(p))) > s.limit.max {
-		err = &durable.SizeError{Limit: s.limit.max}
-	} else {
-		err = failure.Recover(func() error {
-			_, err := s.w.Write(p)
-			return err
-		})
-	}
+	err := failure.Recover(func() error {
+		_, err := s.w.Write(p)
+		return err
+	})
 	if err != nil {
 		s.w = nil
 		s.abort(fmt.Errorf("write its output: %w", err))
