@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/page/frame"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
-	"github.com/nixbench/nixbench/deploy/report/frame"
 )
 
 // curve is a line of many points in the drawing area of a plot. Its points are in thousandths of the area.

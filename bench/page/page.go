@@ -8,10 +8,10 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/noise"
+	"github.com/nixbench/nixbench/bench/page/frame"
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
-	"github.com/nixbench/nixbench/deploy/report/frame"
 )
 
 // Input is the content of a page.
@@ -58,5 +58,5 @@ var plotHTML string
 var style string
 
 func Render(w io.Writer, in Input) error {
-	return frame.Render(w, plotHTML+pageHTML, style, nil, newView(in))
+	return frame.Render(w, plotHTML+pageHTML, style, newView(in))
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/page/frame"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
-	"github.com/nixbench/nixbench/deploy/report/frame"
 )
 
 // plot is a drawing of points, lines, bars and curves in two dimensions. Positions are in percent of the drawing, so that it fits phones,

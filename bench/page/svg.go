@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/report/frame"
+	"github.com/nixbench/nixbench/bench/page/frame"
 )
 
 // drawing is the input of the template of a file with one drawing.
@@ -50,7 +50,7 @@ func Drawings(in Input) (map[string][]byte, error) {
 				d.Entries = append(d.Entries, entry{s, 390 + 20*i})
 			}
 			var b bytes.Buffer
-			if err := frame.Render(&b, plotHTML+`{{template "drawing" .}}`, "", nil, d); err != nil {
+			if err := frame.Render(&b, plotHTML+`{{template "drawing" .}}`, "", d); err != nil {
 				return err
 			}
 			name := strings.Trim(notInNames.ReplaceAllString(prefix+"-"+p.Title, "-"), "-")

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/bench"
+	"github.com/nixbench/nixbench/bench/page/frame"
 	"github.com/nixbench/nixbench/bench/stats"
-	"github.com/nixbench/nixbench/deploy/report/frame"
 )
 
 // view is the input of the template: texts and positions. The template computes nothing.

@@ -238,7 +238,7 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *deploy.PlanFile) 
 			},
 		})
 		if applied.Results != nil {
-			a.view.Result(applied.Results, func(w io.Writer) { writeChangedPackages(w, applied.Changes) }) // only the changed packages as text: the view has already shown the result of each node
+			a.view.Result(applied.Results, func(w io.Writer) { writeDiffs(w, applied.Changes, true) }) // only the changed packages as text: the view has already shown the result of each node
 		}
 		return err
 	})

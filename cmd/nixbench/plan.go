@@ -153,7 +153,11 @@ var planColumns = []ui.Column[stages.Preview]{
 // writePreviews writes a plan as text: a table of the nodes, then the details, the order of the changes and a summary.
 func writePreviews(w io.Writer, previews []stages.Preview) {
 	ui.Table(w, ui.Rows(planColumns, previews))
-	writeDiffs(w, previews)
+	var diffs []packages.NodeDiff
+	for _, p := range previews {
+		diffs = append(diffs, packages.NodeDiff{Node: p.Node, Diff: p.Diff})
+	}
+	writeDiffs(w, packages.GroupNodes(diffs), false)
 	writeDrains(w, previews)
 	adjust := map[string][]string{}
 	for _, p := range previews {
@@ -208,40 +212,27 @@ func formatKeyChanges(k stages.KeysPreview) string {
 	return strings.Join(parts, ", ")
 }
 
-// writeDiffs writes which packages change. Nodes on which the same packages change share one list.
-func writeDiffs(w io.Writer, previews []stages.Preview) {
-	var diffs []packages.NodeDiff
-	for _, p := range previews {
-		diffs = append(diffs, packages.NodeDiff{Node: p.Node, Diff: p.Diff})
-	}
-	for _, g := range packages.GroupNodes(diffs) {
-		writePackages(w, g, len(g.Diff.Packages))
-		writeFiles(w, "units", g.Diff.Units)
-		writeFiles(w, "/etc", g.Diff.Etc)
-	}
-}
-
-// writePackages writes the names of the nodes in a group, by how much the closure of each node grows, and at most that many packages.
-func writePackages(w io.Writer, g packages.Group, most int) {
-	fmt.Fprintln(w)
-	last := len(g.Nodes) - 1
-	ui.WriteList(w, "", append(slices.Clone(g.Nodes[:last]), g.Nodes[last]+": closure "+event.Growth(g.Diff.Bytes)), "  ")
-	for i, c := range g.Diff.Packages {
-		if more := len(g.Diff.Packages) - i; i == most && more > 1 {
-			fmt.Fprintf(w, "  and %d more packages: nixbench runs last --html\n", more)
-			return
-		}
-		ui.WriteText(w, "  "+formatPackageChange(c), "      ")
-	}
-}
-
 // maxChangedPackages is the maximum number of packages that apply lists for a group of nodes.
 const maxChangedPackages = 10
 
-// writeChangedPackages writes which packages a run has changed. It is a short form of writeDiffs, for the end of a run.
-func writeChangedPackages(w io.Writer, groups []packages.Group) {
+// writeDiffs writes by how much closures grow, which packages change, and which units and files. Nodes on which the same packages change
+// share one list. The short form, for the end of apply, has at most maxChangedPackages packages, and no units and files.
+func writeDiffs(w io.Writer, groups []packages.Group, short bool) {
 	for _, g := range groups {
-		writePackages(w, g, maxChangedPackages)
+		fmt.Fprintln(w)
+		last := len(g.Nodes) - 1
+		ui.WriteList(w, "", append(slices.Clone(g.Nodes[:last]), g.Nodes[last]+": closure "+event.Growth(g.Diff.Bytes)), "  ")
+		for i, c := range g.Diff.Packages {
+			if more := len(g.Diff.Packages) - i; short && i == maxChangedPackages && more > 1 {
+				fmt.Fprintf(w, "  and %d more packages: nixbench runs last lists them\n", more)
+				break
+			}
+			ui.WriteText(w, "  "+formatPackageChange(c), "      ")
+		}
+		if !short {
+			writeFiles(w, "units", g.Diff.Units)
+			writeFiles(w, "/etc", g.Diff.Etc)
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -14,37 +13,29 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
-	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/report"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
 func runsCommand(a *app) *cobra.Command {
-	var log, out string
-	var html bool
+	var log string
 	cmd := &cobra.Command{
 		Use:   "runs [RUN]",
 		Short: "List recorded runs, or show one",
 		Long: `List the recorded runs of the cluster, the newest first, or show the result of
-each node in one of them. RUN is the beginning of a run's name, or "last". With
---html, write the run as one HTML page, which needs no other files.`,
+each node in one of them. RUN is the beginning of a run's name, or "last".`,
 		Example: `  nixbench runs
   nixbench runs last
-  nixbench runs last --log web-1
-  nixbench runs 20260501T1200 --html -o slow.html`,
+  nixbench runs last --log web-1`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		ref := strings.Join(args, "") // empty: list the recorded runs
-		switch {
-		case ref == "" && (log != "" || html):
-			return failure.NewUsage("runs: --log and --html need a run, such as last")
-		case !html && out != "":
-			return failure.NewUsage("runs: -o requires --html")
+		if ref == "" && log != "" {
+			return failure.NewUsage("runs: --log needs a run, such as last")
 		}
 		return a.inSession(fleetFlags{}, onNodes("", deploy.NoNodes), func(s *deploy.Session) error {
 			if ref == "" {
@@ -54,18 +45,13 @@ each node in one of them. RUN is the beginning of a run's name, or "last". With
 			switch {
 			case err != nil:
 				return err
-			case html:
-				return writeHTMLPage(a.view, run, out)
 			case log != "":
 				return showLog(a, run, log)
 			}
 			return showRun(a.view, run)
 		})
 	})
-	f := cmd.Flags()
-	f.StringVar(&log, "log", "", "print the output of `NODE` during the run")
-	f.BoolVar(&html, "html", false, "write an HTML page")
-	f.StringVarP(&out, "output", "o", "", "write it to `FILE`, - for stdout (default: RUN.html here)")
+	cmd.Flags().StringVar(&log, "log", "", "print the output of `NODE` during the run")
 	return cmd
 }
 
@@ -99,6 +85,10 @@ func writeRuns(w io.Writer, list []runs.Summary) {
 }
 
 func showRun(view *ui.View, run *runs.Run) error {
+	changes, err := run.Changes()
+	if err != nil {
+		return err
+	}
 	rows := []ui.Row{{"NODE", "OUTCOME", "SYSTEM", "ERROR"}}
 	for _, n := range run.Nodes {
 		problem, _, _ := strings.Cut(n.Error, "\n")
@@ -112,6 +102,7 @@ func showRun(view *ui.View, run *runs.Run) error {
 		}
 		fmt.Fprintf(w, "by        %s\nrecord    %s\n\n", run.Holder.Process(), run.Folder())
 		ui.Table(w, rows)
+		writeDiffs(w, changes, false)
 		if run.Error != "" {
 			fmt.Fprintln(w)
 			for _, line := range strings.Split("error: "+run.Error, "\n") {
@@ -135,25 +126,6 @@ func showLog(a *app, run *runs.Run, node string) error {
 		a.sink.Note("%s has no log of run %s", node, run.ID)
 	}
 	a.view.Result(text, func(w io.Writer) { fmt.Fprint(w, text) })
-	return nil
-}
-
-func writeHTMLPage(view *ui.View, run *runs.Run, out string) error {
-	var page bytes.Buffer
-	err := report.Write(&page, run)
-	if err != nil {
-		return err
-	}
-	if out == "-" {
-		view.Result(page.String(), func(w io.Writer) { _, err = page.WriteTo(w) })
-		return err
-	}
-	out = cmp.Or(out, run.ID+".html")
-	// The page contains logs, so only the current user may read it. durable.Write creates files that only the user can read.
-	if err := durable.Write(out, page.Bytes()); err != nil {
-		return err
-	}
-	view.Result(map[string]string{"file": out}, func(w io.Writer) { fmt.Fprintln(w, out) })
 	return nil
 }
 

@@ -24,7 +24,7 @@ var layers = []string{
 	"bench",
 	"deploy",
 	"deploy/stages",
-	"deploy/rollout deploy/report",
+	"deploy/rollout",
 	"deploy/plan",
 	"deploy/inspect deploy/explain deploy/archive",
 	"deploy/node deploy/machine deploy/engine",

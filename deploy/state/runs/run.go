@@ -80,9 +80,6 @@ func (r *Run) Status() Status {
 func runsDir(d state.Dir) string           { return filepath.Join(string(d), "runs") }
 func runDir(d state.Dir, id string) string { return filepath.Join(runsDir(d), id) }
 
-// Cluster returns the name of the cluster, which is also the name of its state folder.
-func (r *Run) Cluster() string { return filepath.Base(string(r.dir)) }
-
 func (r *Run) Folder() string { return runDir(r.dir, r.ID) }
 
 // Events reads the run's events. It skips damaged lines and returns their number, see [ReadEvents].

@@ -3,8 +3,7 @@
 
 # needs WHAT...: print a line for each requirement: a command or a file, and the package that
 # has it. Without arguments these are the requirements of machines. "hypervisor" adds those of
-# virtual machines, "role" those of building images for machines, and "browser" those of the
-# test of reports.
+# virtual machines, and "role" those of building images for machines.
 needs() {
   local multiarch
   multiarch=$(gcc -print-multiarch 2>/dev/null || echo "$(uname -m)-linux-gnu")
@@ -37,10 +36,6 @@ qemu-img qemu-utils
 mke2fs e2fsprogs
 busybox busybox-static
 xz xz-utils
-EOF
-  [[ " $* " != *" browser "* ]] || cat <<EOF
-chromium chromium
-/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf fonts-dejavu-core
 EOF
 }
 
@@ -113,7 +108,7 @@ await_inotify() {
 install_needs() {
   local package packages=()
   [ "$(id -u)" = 0 ] || die "only root can install packages"
-  for package in $(needs hypervisor role browser | cut -d' ' -f2 | sort -u); do
+  for package in $(needs hypervisor role | cut -d' ' -f2 | sort -u); do
     dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed ||
       packages+=("$package")
   done
@@ -128,5 +123,5 @@ install_needs() {
     say "raising $inotify_limit to 512"
     { echo 512 > $inotify_limit; } 2>/dev/null || say "it cannot be raised: few Kubernetes nodes can be up at once"
   fi
-  check_needs hypervisor role browser
+  check_needs hypervisor role
 }

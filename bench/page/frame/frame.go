@@ -1,5 +1,5 @@
-// Package frame contains the common parts of the HTML pages about runs and about benchmarks: the head with the style, tables and axes. A
-// page is written completely or not at all. html/template escapes all texts.
+// Package frame contains the parts of an HTML page that do not depend on its content: the head with the style, and tables. A page is
+// written completely or not at all. html/template escapes all texts.
 package frame
 
 import (
@@ -35,8 +35,8 @@ func Percent(part, whole float64) string {
 
 // Render executes a template, which may use the templates of this package, and writes the page to w. own is the page's own style, which
 // is added to the common style. It need not be escaped, because it is embedded in nixbench.
-func Render(w io.Writer, text, own string, funcs template.FuncMap, content any) error {
-	t := template.New("page").Funcs(template.FuncMap{"style": func() template.CSS { return template.CSS(style + own) }}).Funcs(funcs)
+func Render(w io.Writer, text, own string, content any) error {
+	t := template.New("page").Funcs(template.FuncMap{"style": func() template.CSS { return template.CSS(style + own) }})
 	for _, part := range []string{parts, text} {
 		if _, err := t.Parse(part); err != nil {
 			return err
