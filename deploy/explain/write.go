@@ -13,87 +13,40 @@ import (
 )
 
 const (
-	maxShownNodes = 20 // maximum number of rows for nodes; one more line contains the number of hidden nodes
-	maxShownSteps = 12 // number of the longest steps of the critical path that are shown
-	maxName       = 20 // columns for the name of a node
-	maxLine       = 80 // columns of a line
+	maxShownNodes = 20  // maximum number of rows for nodes; one more line contains the number of hidden nodes
+	minShare      = 100 // the critical path shows the steps that took at least this fraction of the run: 1/100
+	maxName       = 20  // columns for the name of a node
+	maxLine       = 80  // columns of a line
 )
 
-// Write writes the report as text, in lines of at most 80 columns.
+// Write writes the report as text, in lines of at most 80 columns. The nodes with the most time come first.
 func (r Report) Write(w io.Writer) {
-	r.writeHeader(w)
+	status := ""
+	if r.Status != runs.StatusDone {
+		status = string(r.Status) + "   "
+	}
+	fmt.Fprintf(w, "%s   %s%s   %s\n\n", r.Run, status, event.Count(len(r.Nodes), "node"), r.Total)
 	if len(r.Phases)+len(r.Nodes) > 0 {
 		fmt.Fprintf(w, "%*s %9s\n", maxName+10, "start", "time")
 	}
 	for _, s := range r.Phases {
 		r.writeRow(w, string(s.Phase), []Span{s}, s.Took, "")
 	}
-	nodes, more := r.SelectNodes(maxShownNodes)
-	if len(nodes) > 0 && len(r.Phases) > 0 {
+	if len(r.Nodes) > 0 && len(r.Phases) > 0 {
 		fmt.Fprintln(w)
 	}
-	for _, n := range nodes {
+	nodes := slices.SortedStableFunc(slices.Values(r.Nodes), func(a, b Node) int { return cmp.Compare(b.Busy, a.Busy) })
+	for _, n := range nodes[:min(len(nodes), maxShownNodes)] {
 		longest := slices.MaxFunc(n.Spans, func(a, b Span) int { return cmp.Compare(a.Took, b.Took) })
 		r.writeRow(w, n.Node, n.Spans, n.Busy, fmt.Sprintf("longest: %s %s", longest.Phase, longest.Took))
 	}
-	if more > 0 {
+	if more := len(nodes) - maxShownNodes; more > 0 {
 		fmt.Fprintf(w, "… and %d more nodes\n", more)
 	}
 	r.writePath(w)
 	if r.Damaged > 0 {
 		fmt.Fprintf(w, "lines of the record that are damaged: %d\n", r.Damaged)
 	}
-}
-
-// writeHeader writes the line above the table: the run, its status, the number of nodes, and the duration.
-func (r Report) writeHeader(w io.Writer) {
-	var parts []string
-	if r.Run != "" {
-		parts = append(parts, r.Run)
-	}
-	if r.Status != "" && r.Status != runs.StatusDone {
-		parts = append(parts, string(r.Status))
-	}
-	if n := len(r.Nodes); n > 0 {
-		parts = append(parts, event.Count(n, "node"))
-	}
-	if len(r.Phases)+len(r.Nodes) == 0 {
-		parts = append(parts, "no phases are recorded")
-	}
-	fmt.Fprintf(w, "%s\n\n", strings.Join(append(parts, r.Total.String()), "   "))
-}
-
-// SelectNodes returns the n nodes with the most time, in the order of r.Nodes, and the number of the other nodes.
-func (r Report) SelectNodes(n int) (nodes []Node, more int) {
-	if len(r.Nodes) <= n {
-		return r.Nodes, 0
-	}
-	busiest := slices.SortedFunc(slices.Values(r.Nodes), func(a, b Node) int { return cmp.Compare(b.Busy, a.Busy) })
-	for _, node := range r.Nodes {
-		if node.Busy >= busiest[n-1].Busy && len(nodes) < n {
-			nodes = append(nodes, node)
-		}
-	}
-	return nodes, len(r.Nodes) - n
-}
-
-// LongestSteps returns the longest steps of the critical path in the order of time, and the number and the sum of the shorter steps.
-// There are more steps than maxShownSteps if several took the same time.
-func (r Report) LongestSteps() (steps []Span, shorter int, sum Seconds) {
-	if len(r.Critical) == 0 {
-		return nil, 0, 0
-	}
-	longest := slices.SortedFunc(slices.Values(r.Critical), func(a, b Span) int { return cmp.Compare(b.Took, a.Took) })
-	shortest := longest[min(len(longest), maxShownSteps)-1].Took
-	for _, s := range r.Critical {
-		if s.Took < shortest {
-			shorter++
-			sum += s.Took
-		} else {
-			steps = append(steps, s)
-		}
-	}
-	return steps, shorter, sum
 }
 
 // writeRow writes a row about a phase of the run, or about a node: when its first span began, the time took, and a text.
@@ -119,15 +72,19 @@ func padOrCut(s string, n int) string {
 	return fmt.Sprintf("%-*s", n, s)
 }
 
-// writePath writes the critical path: a line for each of the longest steps, with the conditions of a check, and one for all others.
+// writePath writes the critical path: a line for each long step, with the conditions of a check, and one for all others.
 func (r Report) writePath(w io.Writer) {
 	if len(r.Critical) == 0 {
 		return
 	}
 	line := func(name string, took Seconds) { fmt.Fprintf(w, "  %s%8s\n", padOrCut(name, maxLine-10), took) }
 	fmt.Fprintln(w, "\ncritical path")
-	steps, shorter, sum := r.LongestSteps()
-	for _, s := range steps {
+	var shorter Seconds
+	for _, s := range r.Critical {
+		if s.Took < r.Total/minShare {
+			shorter += s.Took
+			continue
+		}
 		line(strings.TrimPrefix(s.Node+" ", " ")+string(s.Phase), s.Took)
 		for _, step := range s.Steps {
 			if step.Took >= Seconds(50*time.Millisecond) {
@@ -136,7 +93,7 @@ func (r Report) writePath(w io.Writer) {
 		}
 	}
 	if shorter > 0 {
-		line(fmt.Sprintf("%d shorter steps", shorter), sum)
+		line("shorter steps", shorter)
 	}
 	line("nixbench itself", r.Other)
 }
