@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -34,13 +33,12 @@ type app struct {
 	paused    atomic.Bool // whether another program uses the terminal: an interrupt must then wait until it has ended
 
 	// flags of all commands
-	request          deploy.Request // most of them are fields of it
-	sets, nixOptions []string
-	noEvalCache      bool
-	acceptConfig     bool
-	evalNodeLimit    string
-	json, verbose    bool
-	color            string
+	request       deploy.Request // most of them are fields of it
+	sets          []string
+	noEvalCache   bool
+	acceptConfig  bool
+	json, verbose bool
+	color         string
 }
 
 func newApp(ctx context.Context, open hypervisorOpener) *app {
@@ -121,18 +119,8 @@ func (a *app) newRequest(f fleetFlags) (deploy.Request, error) {
 		r.MayBeAway = func(d nixeval.Deployment) bool { return d.Optional || f.skipUnreachable }
 	}
 	var err error
-	if r.Eval.ChunkSize, err = parseNodeLimit(a.evalNodeLimit); err != nil {
-		return r, err
-	}
 	if r.Eval.Sets, err = nixeval.ParseSets(a.sets); err != nil {
 		return r, err
-	}
-	for _, pair := range a.nixOptions {
-		name, value, ok := strings.Cut(pair, "=")
-		if !ok || name == "" {
-			return r, failure.NewUsage("--nix-option needs a name and a value: --nix-option NAME VALUE (got %s)", pair)
-		}
-		r.Eval.NixOptions = append(r.Eval.NixOptions, [2]string{name, value})
 	}
 	if a.acceptConfig {
 		r.Eval.NixOptions = append(r.Eval.NixOptions, [2]string{"accept-flake-config", "true"})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nixbench/nixbench/deploy"
-	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/stages"
@@ -63,19 +63,21 @@ func (f *rollingFlags) add(set *pflag.FlagSet) {
 
 func (f *rollingFlags) addDrain(set *pflag.FlagSet, noDrain string) {
 	set.BoolVar(&f.options.WithoutDrain, "no-drain", false, noDrain)
-	var kinds []string
-	for _, o := range drainOptions() {
-		kinds = append(kinds, o.Name+" ("+o.Help+")")
-	}
-	set.StringSliceVar(&f.options.Drain.Allowed, "drain-delete", nil, "let a drain delete this `WORK` permanently: "+strings.Join(kinds, ", "))
-}
-
-// drainOptions returns the kinds of work that a drain deletes only with --drain-delete.
-func drainOptions() (all []engine.DrainOption) {
+	var names, kinds []string
 	for _, k := range deploy.EngineKinds() {
-		all = append(all, k.DrainOptions...)
+		for _, o := range k.DrainOptions {
+			names, kinds = append(names, o.Name), append(kinds, o.Name+" ("+o.Help+")")
+		}
 	}
-	return all
+	set.Var(parser(func(text string) error {
+		for name := range strings.SplitSeq(text, ",") {
+			if !slices.Contains(names, name) {
+				return fmt.Errorf("there is no work %q; there are %s", name, strings.Join(names, ", "))
+			}
+			f.options.Drain.Allowed = append(f.options.Drain.Allowed, name)
+		}
+		return nil
+	}), "drain-delete", "let a drain delete this `WORK` permanently: "+strings.Join(kinds, ", "))
 }
 
 func (f *rollingFlags) toOptions() (stages.Options, error) {
@@ -89,15 +91,6 @@ func (f *rollingFlags) toOptions() (stages.Options, error) {
 	}
 	if o.WithoutDrain && len(o.Drain.Allowed) > 0 {
 		return o, failure.NewUsage("--no-drain excludes --drain-delete, because nothing is drained")
-	}
-	var known []string
-	for _, option := range drainOptions() {
-		known = append(known, option.Name)
-	}
-	for _, name := range o.Drain.Allowed {
-		if !slices.Contains(known, name) {
-			return o, failure.NewUsage("--drain-delete: there is no work %q; there are %s", name, strings.Join(known, ", "))
-		}
 	}
 	var err error
 	o.MaxUnavailable, err = selection.ParseShare(f.maxUnavailable)
@@ -195,16 +188,10 @@ func acceptFlags(set *pflag.FlagSet, names ...string) {
 		if set.Lookup(name) != nil {
 			continue
 		}
-		const usage = "accepted as in Colmena, without effect"
-		switch name {
-		case "evaluator":
-			addChoice(set, new(string), name, "", []string{"chunked", "streaming"}, usage)
-		case "parallel":
-			set.IntP(name, "p", 0, usage)
-		default:
-			set.Bool(name, false, usage)
+		f := set.VarPF(parser(func(string) error { return nil }), name, map[string]string{"parallel": "p"}[name], "accepted as in Colmena, without effect")
+		if f.Hidden = true; name != "evaluator" && name != "parallel" {
+			f.NoOptDefVal = "true" // it needs no value
 		}
-		set.Lookup(name).Hidden = true
 	}
 }
 
@@ -226,17 +213,29 @@ func joinNixOptions(args []string) []string {
 	return out
 }
 
-// parseNodeLimit parses --eval-node-limit and returns the ChunkSize of nixeval.Options.
-func parseNodeLimit(text string) (int, error) {
-	switch text {
-	case "auto", "":
-		return 0, nil
-	case "0", "unlimited":
-		return nixeval.Unlimited, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return 0, failure.NewUsage("--eval-node-limit must be a number of nodes, auto or unlimited (it is %q)", text)
-	}
-	return n, nil
+// addNixFlags defines the flags whose values become options of the evaluation.
+func addNixFlags(set *pflag.FlagSet, o *nixeval.Options) {
+	set.Var(parser(func(pair string) error {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return errors.New("a name and a value are needed: --nix-option NAME VALUE")
+		}
+		o.NixOptions = append(o.NixOptions, [2]string{name, value})
+		return nil
+	}), "nix-option", "pass `NAME VALUE` to Nix as --option; repeatable")
+	set.IntVar(&o.Workers, "eval-workers", 0, "evaluate in at most `N` Nix processes at once (default: what cores and memory allow)")
+	set.Var(parser(func(text string) (err error) {
+		switch text {
+		case "auto":
+			o.ChunkSize = 0
+		case "0", "unlimited":
+			o.ChunkSize = nixeval.Unlimited
+		default:
+			if o.ChunkSize, err = strconv.Atoi(text); err != nil || o.ChunkSize < 0 {
+				return errors.New("a number of nodes, auto or unlimited is needed")
+			}
+		}
+		return nil
+	}), "eval-node-limit", "evaluate at most `N` nodes in one Nix process; auto: what memory allows; 0 or unlimited: all")
+	set.Lookup("eval-node-limit").DefValue = "auto"
 }
