@@ -154,8 +154,7 @@ func readSelection(ctx context.Context, on []string) ([]string, error) {
 		return nil, failure.WithHint(failure.NewUsage("--on -: stdin is a terminal"), "write the nodes to stdin, such as: echo web-1 db | nixbench … --on -")
 	}
 	text, err := readOrCancel(ctx, func() ([]byte, error) { return durable.ReadAll(os.Stdin, 1<<20) })
-	var size *durable.SizeError
-	if errors.As(err, &size) {
+	if _, ok := errors.AsType[*durable.SizeError](err); ok {
 		return nil, failure.NewUsage("--on -: stdin: %w", err)
 	}
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -46,8 +45,7 @@ func exitCode(err error) int {
 		return exitOK
 	}
 	kind := failure.KindOf(err)
-	var command *commandError
-	if kind == failure.Command && errors.As(err, &command) {
+	if command, ok := errors.AsType[*commandError](err); ok && kind == failure.Command {
 		return command.code
 	}
 	return exitCodes[kind]
@@ -56,40 +54,32 @@ func exitCode(err error) int {
 // splitProblems converts an error to the problems that nixbench shows. An error about several failed units of the hive becomes one
 // problem for each unit.
 func splitProblems(err error) []ui.Problem {
-	var (
-		unevaluable *rollout.UnevaluableMembersError
-		eval        *nixeval.EvalError
-		build       *nixeval.BuildError
-		nix         *nixeval.NixError
-	)
-	whole := []ui.Problem{{Message: err.Error(), Hint: failure.Hint(err)}}
-	if _, ok := err.(*machine.BootError); ok { // one problem for a BootError, although its cause may be a joined error
-		return whole
-	}
+	var out []ui.Problem
 	if several := joinedErrors(err); len(several) > 0 {
-		var out []ui.Problem
 		for _, e := range several {
 			out = append(out, splitProblems(e)...)
 		}
 		return out
 	}
-	switch {
-	case errors.As(err, &unevaluable): // before the case of EvalError, because its cause is an EvalError
-		return whole
-	case errors.As(err, &eval):
+	whole := ui.Problem{Message: err.Error(), Hint: failure.Hint(err)}
+	if _, ok := errors.AsType[*rollout.UnevaluableMembersError](err); ok { // one problem, although its cause is an EvalError
+		return []ui.Problem{whole}
+	}
+	if eval, ok := errors.AsType[*nixeval.EvalError](err); ok {
 		return mergeEvalProblems(eval)
-	case errors.As(err, &build):
-		var out []ui.Problem
+	}
+	if build, ok := errors.AsType[*nixeval.BuildError](err); ok {
 		for _, e := range build.Failures {
 			out = append(out, ui.Problem{Message: e.Error(), Hint: e.Hint()})
 		}
 		return append(out, ui.Problem{Message: build.Error()})
-	case errors.As(err, &nix):
-		return []ui.Problem{{Message: nix.Error(), Hint: nix.Hint()}}
-	case whole[0].Hint == "" && errors.Is(err, nixeval.ErrNoNix):
-		whole[0].Hint = "install Nix 2.18 or later, see https://nixos.org/download"
 	}
-	return whole
+	if nix, ok := errors.AsType[*nixeval.NixError](err); ok {
+		whole = ui.Problem{Message: nix.Error(), Hint: nix.Hint()}
+	} else if whole.Hint == "" && errors.Is(err, nixeval.ErrNoNix) {
+		whole.Hint = "install Nix 2.18 or later, see https://nixos.org/download"
+	}
+	return []ui.Problem{whole}
 }
 
 // describeForRecord returns an error for the record of a run. Its message contains all problems of err, as the terminal shows
