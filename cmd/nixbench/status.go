@@ -137,13 +137,19 @@ func writeStatus(w io.Writer, rows []inspect.Status, wide bool, more ...string) 
 		columns, leaveOut = slices.Concat(statusColumns, wideColumns), nil
 	}
 	left := ui.Table(w, ui.Rows(columns, rows), leaveOut...)
-	var notes []string
+	var notes, reboots []string
 	for _, s := range rows {
 		for _, note := range describeStatus(s) {
 			notes = append(notes, s.Node+": "+note)
 		}
+		if s.Reboot {
+			reboots = append(reboots, s.Node)
+		}
 	}
-	notes = slices.Concat(notes, describeReboots(rows), describeCertificates(rows, time.Now()), more)
+	if len(reboots) > 0 {
+		notes = append(notes, strings.Join(reboots, ", ")+": the next boot uses another kernel: nixbench reboot --if-needed")
+	}
+	notes = slices.Concat(notes, describeCertificates(rows, time.Now()), more)
 	if len(left) > 0 {
 		notes = append(notes, "not shown on this narrow terminal: "+strings.Join(left, ", ")+" (-o wide shows all columns)")
 	}
@@ -259,19 +265,6 @@ func describeStatus(s inspect.Status) []string {
 	return notes
 }
 
-func describeReboots(rows []inspect.Status) []string {
-	var nodes []string
-	for _, s := range rows {
-		if s.Reboot {
-			nodes = append(nodes, s.Node)
-		}
-	}
-	if len(nodes) == 0 {
-		return nil
-	}
-	return []string{strings.Join(nodes, ", ") + ": the next boot uses another kernel: nixbench reboot --if-needed"}
-}
-
 const (
 	renewalNotice   = 30 * 24 * time.Hour  // how long before its end status reports a certificate that is not renewed by itself
 	authorityNotice = 365 * 24 * time.Hour // how long before its end status reports an authority, whose replacement takes long
@@ -300,25 +293,15 @@ func describeCertificates(rows []inspect.Status, now time.Time) []string {
 
 // describeExpiry returns a note about a certificate. It returns an empty string if the user does not have to do anything yet.
 func describeExpiry(node string, c engine.Certificate, now time.Time) string {
-	left, date, verb := c.Ends.Sub(now), c.Ends.Format(time.DateOnly), "expires"
-	if left < 0 {
-		verb = "expired"
-	}
-	text := fmt.Sprintf("certificates: %s of %s %s on %s", c.Name, node, verb, date)
-	if left >= 0 && left < renewalNotice {
-		text += ", in " + formatShortDuration(left)
-	}
+	ends := c.Ends.Format(time.DateOnly)
 	switch {
-	case c.Authority && left < authorityNotice:
-		return fmt.Sprintf("authorities: %s expires on %s, and the cluster stops working then; nothing renews it: %s", c.Name, date, c.Remedy)
+	case c.Authority && c.Ends.Sub(now) < authorityNotice:
+		return fmt.Sprintf("authorities: %s ends on %s, and the cluster stops working then; nothing renews it: %s", c.Name, ends, c.Remedy)
 	case c.Authority:
-		return ""
 	case c.Renewer != "" && now.After(c.Due.Add(renewalGrace)):
-		return fmt.Sprintf("%s; its renewal was due on %s: on that node, journalctl -u %s", text, c.Due.Format(time.DateOnly), c.Renewer)
-	case c.Renewer == "" && left < renewalNotice:
-		return text + "; nothing renews it: " + c.Remedy
-	case left < 0:
-		return text
+		return fmt.Sprintf("certificates: %s of %s ends on %s; its renewal was due on %s: on that node, journalctl -u %s", c.Name, node, ends, c.Due.Format(time.DateOnly), c.Renewer)
+	case c.Renewer == "" && c.Ends.Sub(now) < renewalNotice:
+		return fmt.Sprintf("certificates: %s of %s ends on %s; nothing renews it: %s", c.Name, node, ends, c.Remedy)
 	}
 	return ""
 }

@@ -26,13 +26,12 @@ func TestCertificateNotes(t *testing.T) {
 		return s
 	}
 	for want, rows := range map[string][]inspect.Status{
-		"certificates: apiserver.crt of cp-1 expires on 2026-05-21, in 20d; nothing renews it: renew it": {row("w-1", "kubelet", 25*day), row("cp-1", "apiserver.crt", 20*day)},
-		"in 10d; nothing renews it: renew it":                                                    {row("cp-1", "apiserver.crt", 10*day+time.Hour)},
-		"apiserver.crt of cp-1 expired on 2026-04-30; nothing renews it":                         {row("cp-1", "apiserver.crt", -day)},
-		"in 20d; its renewal was due on 2026-04-27: on that node, journalctl -u renewal.service": {renewed(20*day, -4*day)},
-		"on 2026-07-20; its renewal was due on":                                                  {renewed(80*day, -4*day)},
+		"certificates: apiserver.crt of cp-1 ends on 2026-05-21; nothing renews it: renew it":           {row("w-1", "kubelet", 25*day), row("cp-1", "apiserver.crt", 20*day)},
+		"apiserver.crt of cp-1 ends on 2026-04-30; nothing renews it":                                   {row("cp-1", "apiserver.crt", -day)},
+		"on 2026-05-21; its renewal was due on 2026-04-27: on that node, journalctl -u renewal.service": {renewed(20*day, -4*day)},
+		"on 2026-07-20; its renewal was due on":                                                         {renewed(80*day, -4*day)},
 		// Certificates that an authority signs end earlier. All nodes have the same authorities.
-		"authorities: ca.crt expires on 2027-02-25, and the cluster stops working then; nothing renews it: renew it": {
+		"authorities: ca.crt ends on 2027-02-25, and the cluster stops working then; nothing renews it: renew it": {
 			row("cp-1", "apiserver.crt", 60*day), authority("cp-1", 300*day), authority("cp-2", 300*day), authority("cp-3", 400*day)},
 	} {
 		if got := strings.Join(describeCertificates(rows, now), "\n"); !strings.Contains(got, want) {
