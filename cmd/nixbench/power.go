@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -13,9 +12,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/deploy/stages"
-	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/deploy/state/runs"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 type powerFlags struct {
@@ -46,7 +42,7 @@ machines and asks before; without a terminal it requires --yes.`,
 		if err := a.requireConfirmation("stop", flags.on, flags.yes); err != nil {
 			return err
 		}
-		return changePower(a, "stop", flags, (*machine.Power).Stop)
+		return changePower(a, "stop", flags)
 	})
 	f := cmd.Flags()
 	flags.add(f)
@@ -56,11 +52,12 @@ machines and asks before; without a terminal it requires --yes.`,
 	return cmd
 }
 
-// changePower calls change for the machines of the selected nodes. Before it stops machines, it asks the user.
-func changePower(a *app, command string, flags powerFlags,
-	change func(*machine.Power, context.Context, []nixeval.Node, *runs.Recorder, machine.PowerOptions) ([]state.NodeResult, error),
-) error {
-	stops := command == "stop"
+// changePower starts or stops the machines of the selected nodes. Before it stops machines, it asks the user.
+func changePower(a *app, command string, flags powerFlags) error {
+	stops, change := command == "stop", (*machine.Power).Start
+	if stops {
+		change = (*machine.Power).Stop
+	}
 	set := func(r *deploy.Request) {
 		r.Command, r.Nodes, r.AllNodesOnly = command, deploy.BootedNodes, stops
 	}
@@ -100,7 +97,7 @@ first. If one of them is not ready after --timeout, the others stay off.`,
   nixbench start --on worker-3`,
 	}
 	cmd.RunE = a.withView(func([]string) error {
-		return changePower(a, "start", flags, (*machine.Power).Start)
+		return changePower(a, "start", flags)
 	})
 	f := cmd.Flags()
 	flags.add(f)
