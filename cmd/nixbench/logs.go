@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
-	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/lines"
@@ -97,23 +94,19 @@ func runLogs(a *app, on []string, argv []string, flags logsFlags) error {
 		}
 	}
 	return a.inSession(flags.fleetFlags, set, func(s *deploy.Session) error {
-		prefixed := len(s.Nodes) > 1 || a.json
-		out, errs := a.view.Raw()
 		results := deploy.RunOnNodes(a.ctx, s, func(ctx context.Context, h *remote.Host, n nixeval.Node) error {
-			empty := true
-			split := func(w io.Writer, began func()) *lines.Writer {
-				return &lines.Writer{Err: a.view.Err, Each: func(line string) {
-					if began(); prefixed {
-						a.view.Output(n.Name, line)
-					} else {
-						fmt.Fprintln(ui.Printable(w), line)
-					}
-				}}
+			name, empty := n.Name, true
+			if len(s.Nodes) == 1 && !a.json {
+				name = ""
 			}
-			stdout, stderr := split(out, func() { empty = false }), split(errs, func() {})
-			err := h.Run(ctx, remote.Cmd{Argv: argv, Sudo: true, Unlimited: true, Stdout: stdout, Stderr: stderr})
-			stdout.Flush()
-			stderr.Flush()
+			out := &lines.Writer{Err: a.view.Err, Each: func(line string) {
+				empty = false
+				a.view.Output(name, line)
+			}}
+			errs := &lines.Writer{Each: func(line string) { a.sink.NoteOn(n.Name, "%s", line) }}
+			err := h.Run(ctx, remote.Cmd{Argv: argv, Sudo: true, Unlimited: true, Stdout: out, Stderr: errs})
+			out.Flush()
+			errs.Flush()
 			if err == nil && empty {
 				a.sink.Note("%s: its journal has no such lines", n.Name)
 			}

@@ -237,7 +237,7 @@ func (v *View) Pause(f func()) {
 	f()
 }
 
-// Output writes a line that a program on a node has printed, with the name of the node.
+// Output writes a line that a program on a node has printed, with the name of the node, if it is not empty.
 func (v *View) Output(node, line string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -245,9 +245,10 @@ func (v *View) Output(node, line string) {
 		_ = v.json.Encode(event.Event{Time: time.Now(), Kind: event.NodeLog, Node: node, Text: line})
 		return
 	}
-	v.print(func() {
-		fmt.Fprintf(v.out, "%s %s\n", v.style.bold(event.Printable(node))+v.style.faint(" |"), event.Printable(line))
-	})
+	if line = event.Printable(line); node != "" {
+		line = v.style.bold(event.Printable(node)) + v.style.faint(" |") + " " + line
+	}
+	v.print(func() { fmt.Fprintln(v.out, line) })
 }
 
 // Raw returns writers for the stdout and stderr of a program. They write everything unchanged, so that the program can control the
