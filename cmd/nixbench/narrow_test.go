@@ -60,15 +60,19 @@ func TestNarrowStatus(t *testing.T) {
 	var s display
 	writeStatus(&s, rows, false)
 	s.check(t, `
-NODE             SYSTEM       UNITS     MEMBER  VERSION  LAST RUN       MACHINE
-control-plane-1  as deployed  ok        Ready   1.34.4   done 1h5m ago  running
-worker-1         as deployed  ok        Ready   1.34.4   done 1h5m ago  running
-worker-2         as deployed  3 failed  Ready   1.34.4   done 1h5m ago  running
+NODE             ROLE           ADDRESS          GENERATION  SYSTEM
+control-plane-1  control-plane  192.168.222.102  12          as deployed
+    UNITS ok  MEMBER Ready  VERSION 1.34.4  UPTIME 2h10m  LAST RUN done 1h5m ago
+    MACHINE running
+worker-1         worker         192.168.222.103  12          as deployed
+    UNITS ok  MEMBER Ready  VERSION 1.34.4  UPTIME 2h10m  LAST RUN done 1h5m ago
+    MACHINE running
+worker-2         worker         192.168.222.104  12          as deployed
+    UNITS 3 failed  MEMBER Ready  VERSION 1.34.4  UPTIME 2h10m
+    LAST RUN done 1h5m ago  MACHINE running
 
 worker-2: failed units: first-of-three.service, second-of-three.service,
   third-of-three.service
-not shown on this narrow terminal: ROLE, UPTIME, GENERATION, ADDRESS (-o wide
-  shows all columns)
 `)
 	s.Reset()
 	writeStatus(&s, rows[:2], true)

@@ -27,8 +27,6 @@ reboot is needed, uptime, and the result of the last run. MEMBER and VERSION are
 the state of a node in its cluster, such as Ready, and the version of the engine
 there.
 
--o wide shows all columns, also on a narrow terminal.
-
 Values of SYSTEM:
   as deployed     the system that the last run left
   other system    another system: it was deployed by other means, or rolled back
@@ -128,15 +126,12 @@ func ifKnown[S, T any](part func(S) *T, format func(T) string) func(S) string {
 	}
 }
 
-// leastImportant are the titles of columns that are left out on a narrow terminal. The least important column is the first.
-var leastImportant = []string{"ROLE", "UPTIME", "GENERATION", "ADDRESS", "VERSION", "LAST RUN", "MACHINE"}
-
 func writeStatus(w io.Writer, rows []inspect.Status, wide bool, more ...string) {
-	columns, leaveOut := statusColumns, leastImportant
+	columns := statusColumns
 	if wide {
-		columns, leaveOut = slices.Concat(statusColumns, wideColumns), nil
+		columns = slices.Concat(statusColumns, wideColumns)
 	}
-	left := ui.Table(w, ui.Rows(columns, rows), leaveOut...)
+	ui.Table(w, ui.Rows(columns, rows))
 	var notes, reboots []string
 	for _, s := range rows {
 		for _, note := range describeStatus(s) {
@@ -150,9 +145,6 @@ func writeStatus(w io.Writer, rows []inspect.Status, wide bool, more ...string) 
 		notes = append(notes, strings.Join(reboots, ", ")+": the next boot uses another kernel: nixbench reboot --if-needed")
 	}
 	notes = slices.Concat(notes, describeCertificates(rows, time.Now()), more)
-	if len(left) > 0 {
-		notes = append(notes, "not shown on this narrow terminal: "+strings.Join(left, ", ")+" (-o wide shows all columns)")
-	}
 	if len(notes) > 0 {
 		fmt.Fprintln(w)
 	}

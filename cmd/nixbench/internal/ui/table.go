@@ -31,31 +31,13 @@ func Rows[T any](columns []Column[T], values []T) []Row {
 	return rows
 }
 
-// Table writes rows in columns. The first row is the header. If the table is wider than the terminal, Table
-//
-//  1. leaves out the columns whose titles are in leaveOut, in this order, until the table fits,
-//  2. then writes the last columns of each row below it, with their titles.
-//
-// It returns the titles of the columns that it left out.
-func Table(w io.Writer, rows []Row, leaveOut ...string) (left []string) {
-	if len(rows) == 0 {
-		return nil
+// Table writes rows in columns. The first row is the header. If the table is wider than the terminal, the last columns of each row are
+// written below it, with their titles.
+func Table(w io.Writer, rows []Row) {
+	if len(rows) > 0 {
+		rows = printableRows(rows)
+		writeColumns(w, rows, rows[0], Columns(w))
 	}
-	rows = printableRows(rows)
-	width := Columns(w)
-	for _, title := range leaveOut {
-		if fits(rows, width) {
-			break
-		}
-		if at := slices.Index(rows[0], title); at >= 0 {
-			left = append(left, title)
-			for i := range rows {
-				rows[i] = slices.Delete(rows[i], at, at+1)
-			}
-		}
-	}
-	writeColumns(w, rows, rows[0], width)
-	return left
 }
 
 // List writes rows in columns, without a header. It fits them into the terminal as [Table] does.
@@ -83,9 +65,6 @@ func tableWidth(widths []int) int {
 	}
 	return max(sum-columnGap, 0)
 }
-
-// fits reports whether the rows fit into a terminal of this width. A width of 0 is no limit.
-func fits(rows []Row, width int) bool { return width == 0 || tableWidth(columnWidths(rows)) <= width }
 
 // writeColumns writes rows in columns, so that they fit into width; 0: there is no limit. header is the first row, or nil.
 func writeColumns(w io.Writer, rows []Row, header Row, width int) {
