@@ -89,7 +89,6 @@ func ExplainRun(run *runs.Run) (Report, error) {
 
 // makeReport computes the report of the events of a run that lasted from first to last.
 func makeReport(events []event.Event, first, last time.Time) Report {
-	events, last = removeAnswers(events, last)
 	total := Seconds(max(0, last.Sub(first)))
 	r := Report{Started: first, Total: total, Phases: []Span{}, Nodes: []Node{}, Critical: []Span{}}
 	at := map[string]int{} // by node: the index in r.Nodes
@@ -118,7 +117,8 @@ func makeReport(events []event.Event, first, last time.Time) Report {
 }
 
 // pairSpans pairs the start event of each phase with its end event, and returns the spans ordered by start.
-// It ignores an end event without a start event: the recorded line of the start event may be damaged.
+// It ignores an end event without a start event: the recorded line of the start event may be damaged. The time in which the user answered
+// a question is a phase of the whole run.
 func pairSpans(events []event.Event, first time.Time, total Seconds) []Span {
 	// The clock may be changed during a run, so all times are limited to the time of the run.
 	since := func(t time.Time) Seconds { return min(max(0, Seconds(t.Sub(first))), total) }
@@ -134,6 +134,9 @@ func pairSpans(events []event.Event, first time.Time, total Seconds) []Span {
 			}
 			open[k] = len(out)
 			out = append(out, Span{Phase: e.Phase, Node: e.Node, Start: since(e.Time)})
+		case event.Answer:
+			begin := since(e.Since)
+			out = append(out, Span{Phase: event.Phase(e.Kind), Start: begin, Took: max(0, since(e.Time)-begin)})
 		case event.Progress:
 			if begun && e.Phase == event.Check && e.Done > len(out[i].Steps) {
 				out[i].addStep(e.Text, since(e.Time))
@@ -206,31 +209,6 @@ func leafSpans(r Report) []Span {
 		}
 	}
 	return out
-}
-
-// removeAnswers returns the events and the end of a run as if the user had answered each question at once. From the time of
-// each event, it subtracts the time for which the run had waited for answers before this event.
-func removeAnswers(events []event.Event, last time.Time) ([]event.Event, time.Time) {
-	var answers []event.Event
-	for _, e := range events {
-		if e.Kind == event.Answer && e.Time.After(e.Since) {
-			answers = append(answers, e)
-		}
-	}
-	shift := func(t time.Time) time.Time {
-		var waited time.Duration
-		for _, a := range answers {
-			if t.After(a.Since) {
-				waited += min(a.Time.Sub(a.Since), t.Sub(a.Since))
-			}
-		}
-		return t.Add(-waited)
-	}
-	events = slices.Clone(events)
-	for i := range events {
-		events[i].Time = shift(events[i].Time)
-	}
-	return events, shift(last)
 }
 
 // findCriticalPath returns the critical path of a run: the spans that determined its duration, in the order of time. Each span of the
