@@ -19,7 +19,7 @@ type Report struct {
 	Started  time.Time   `json:"started"`
 	Total    Seconds     `json:"total"`
 	Phases   []Span      `json:"phases"`            // the phases of the whole run, ordered by start
-	Nodes    []Node      `json:"nodes"`             // the nodes with their phases, ordered by the start of the first phase
+	Nodes    []Node      `json:"nodes"`             // the nodes with their phases, the node with the most time first
 	Critical []Span      `json:"critical"`          // the critical path, ordered by start; a span may be cut to the part for which the next span waited
 	Other    Seconds     `json:"other"`             // nixbench's own time: Total minus the spans of Critical
 	Damaged  int         `json:"damaged,omitempty"` // number of damaged lines in the run's events
@@ -91,23 +91,18 @@ func ExplainRun(run *runs.Run) (Report, error) {
 func makeReport(events []event.Event, first, last time.Time) Report {
 	total := Seconds(max(0, last.Sub(first)))
 	r := Report{Started: first, Total: total, Phases: []Span{}, Nodes: []Node{}, Critical: []Span{}}
-	at := map[string]int{} // by node: the index in r.Nodes
+	nodes := map[string][]Span{}
 	for _, s := range pairSpans(events, first, total) {
 		if s.Node == "" {
 			r.Phases = append(r.Phases, s)
-			continue
+		} else {
+			nodes[s.Node] = append(nodes[s.Node], s)
 		}
-		i, seen := at[s.Node]
-		if !seen {
-			i = len(r.Nodes)
-			at[s.Node] = i
-			r.Nodes = append(r.Nodes, Node{Node: s.Node})
-		}
-		r.Nodes[i].Spans = append(r.Nodes[i].Spans, s)
 	}
-	for i := range r.Nodes {
-		r.Nodes[i].Busy = busyTime(r.Nodes[i].Spans)
+	for name, spans := range nodes {
+		r.Nodes = append(r.Nodes, Node{name, spans, busyTime(spans)})
 	}
+	slices.SortFunc(r.Nodes, func(a, b Node) int { return cmp.Or(cmp.Compare(b.Busy, a.Busy), cmp.Compare(a.Node, b.Node)) })
 	r.Critical = findCriticalPath(leafSpans(r), total)
 	r.Other = total
 	for _, s := range r.Critical {

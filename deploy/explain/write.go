@@ -19,7 +19,7 @@ const (
 	maxLine       = 80  // columns of a line
 )
 
-// Write writes the report as text, in lines of at most 80 columns. The nodes with the most time come first.
+// Write writes the report as text, in lines of at most 80 columns.
 func (r Report) Write(w io.Writer) {
 	status := ""
 	if r.Status != runs.StatusDone {
@@ -35,12 +35,11 @@ func (r Report) Write(w io.Writer) {
 	if len(r.Nodes) > 0 && len(r.Phases) > 0 {
 		fmt.Fprintln(w)
 	}
-	nodes := slices.SortedStableFunc(slices.Values(r.Nodes), func(a, b Node) int { return cmp.Compare(b.Busy, a.Busy) })
-	for _, n := range nodes[:min(len(nodes), maxShownNodes)] {
+	for _, n := range r.Nodes[:min(len(r.Nodes), maxShownNodes)] {
 		longest := slices.MaxFunc(n.Spans, func(a, b Span) int { return cmp.Compare(a.Took, b.Took) })
 		r.writeRow(w, n.Node, n.Spans, n.Busy, fmt.Sprintf("longest: %s %s", longest.Phase, longest.Took))
 	}
-	if more := len(nodes) - maxShownNodes; more > 0 {
+	if more := len(r.Nodes) - maxShownNodes; more > 0 {
 		fmt.Fprintf(w, "… and %d more nodes\n", more)
 	}
 	r.writePath(w)
@@ -52,13 +51,11 @@ func (r Report) Write(w io.Writer) {
 // writeRow writes a row about a phase of the run, or about a node: when its first span began, the time took, and a text.
 func (r Report) writeRow(w io.Writer, name string, spans []Span, took Seconds, text string) {
 	mark := " "
-	for _, s := range spans {
-		switch {
-		case s.Failed:
-			mark = "✗"
-		case s.Unfinished && s.end() == r.Total && mark == " ":
-			mark = "…"
-		}
+	switch {
+	case slices.ContainsFunc(spans, func(s Span) bool { return s.Failed }):
+		mark = "✗"
+	case slices.ContainsFunc(spans, func(s Span) bool { return s.Unfinished && s.end() == r.Total }):
+		mark = "…"
 	}
 	row := fmt.Sprintf("%s %9s %9s %s %s", padOrCut(name, maxName), spans[0].Start, took, mark, text)
 	fmt.Fprintln(w, strings.TrimRight(row, " "))
