@@ -23,6 +23,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -103,55 +104,48 @@ func accessFile(dir state.Dir) string { return dir.AccessFile(kubernetes.Kind.Ac
 // gets the path of a kubeconfig with access, which is removed at the end. The kubeconfig of the state folder cannot be used for that,
 // because it remains. The channel lost is closed when the SSH connection to the control plane ends.
 func withForwardedAPI(ctx context.Context, s *deploy.Session, cluster engine.Cluster, access *kubernetes.Access, f func(file string, lost <-chan struct{}) error) error {
+	u, err := url.Parse(access.Server)
+	if err != nil {
+		return fmt.Errorf("the cluster's own kubeconfig: %w", err)
+	}
+	conn, err := connectControlPlane(ctx, s, kubernetes.New(cluster))
+	if err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	lost, err := forwardAPI(ctx, s, cluster, access, listener)
-	if err != nil {
-		return err
-	}
+	conn.ForwardTCP(listener, u.Host)
+	access.ServerName, access.Server = u.Hostname(), "https://"+listener.Addr().String()
 	file := filepath.Join(s.Dir.ForwardFolder(), fmt.Sprintf("kubeconfig-%d", os.Getpid()))
 	defer os.Remove(file) // destroy removes what a killed process leaves
 	if err := writeAccess(s.Dir, file, access); err != nil {
 		return err
 	}
-	return f(file, lost)
+	return f(file, conn.Done())
 }
 
-// forwardAPI connects the listener with the API through the first control plane that answers. The returned channel
-// is closed when the SSH connection to the control plane ends.
-func forwardAPI(ctx context.Context, s *deploy.Session, cluster engine.Cluster, access *kubernetes.Access, listener net.Listener) (<-chan struct{}, error) {
-	u, err := url.Parse(access.Server)
-	if err != nil {
-		return nil, fmt.Errorf("the cluster's own kubeconfig: %w", err)
-	}
-	controlPlanes := kubernetes.New(cluster)
+// connectControlPlane returns a connection to the first control plane that answers.
+func connectControlPlane(ctx context.Context, s *deploy.Session, controlPlanes *kubernetes.Engine) (*remote.Conn, error) {
 	var errs []error
 	for _, n := range s.Hive.Nodes {
 		if !controlPlanes.IsControlPlane(n.Name) {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-		host, err := s.Fleet.Host(ctx, n)
+		limited, cancel := context.WithTimeout(ctx, 30*time.Second)
+		defer cancel()
+		host, err := s.Fleet.Host(limited, n)
 		if err == nil {
-			conn, dialErr := host.Conn(ctx)
-			if err = dialErr; err == nil {
-				cancel()
-				conn.ForwardTCP(listener, u.Host)
-				access.ServerName = u.Hostname()
-				access.Server = "https://" + listener.Addr().String()
-				return conn.Done(), nil
+			var conn *remote.Conn
+			if conn, err = host.Conn(limited); err == nil {
+				return conn, nil
 			}
 		}
-		cancel()
 		errs = append(errs, err)
 	}
-	if len(errs) == 0 {
-		errs = append(errs, errors.New("the API cannot be forwarded: the hive has no control plane"))
-	}
-	return nil, errors.Join(errs...)
+	return nil, cmp.Or(errors.Join(errs...), errors.New("the API cannot be forwarded: the hive has no control plane"))
 }
 
 func kubectlCommand(a *app) *cobra.Command {
@@ -255,8 +249,8 @@ func execKubectl(a *app, path, kubeconfig string, args []string) error {
 	cmd.WaitDelay = 10 * time.Second
 	var err error
 	a.lendTerminal(func() { err = cmd.Run() })
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
 		return err
 	}
 	code := exit.ExitCode()
