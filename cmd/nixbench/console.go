@@ -26,29 +26,28 @@ end of the console log.`,
 		Example: `  nixbench console worker-1
   nixbench console worker-1 | tail`,
 		Args: cobra.ExactArgs(1),
-		RunE: a.withView(func(args []string) error { return runConsole(a, args[0]) }),
+		RunE: a.withView(func(args []string) error {
+			name := args[0]
+			return a.inSession(fleetFlags{}, onNode(name), func(s *deploy.Session) error {
+				if !machine.Boots(s.Hive, s.Nodes[0]) {
+					return failure.WithHint(failure.NewUsage("console: nixbench has not booted the machine of %s, so its hypervisor is unknown", name), "nixbench ssh "+name)
+				}
+				recorded, err := s.State()
+				if err != nil {
+					return err
+				}
+				console, err := s.Machines.OpenConsole(a.ctx, recorded, name)
+				if err != nil {
+					return err
+				}
+				defer console.Close()
+				if a.json || !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stdout.Fd())) {
+					return showConsoleLog(a, console, name)
+				}
+				return attachConsole(a, console, name)
+			})
+		}),
 	}
-}
-
-func runConsole(a *app, name string) error {
-	return a.inSession(fleetFlags{}, onNode(name), func(s *deploy.Session) error {
-		if !machine.Boots(s.Hive, s.Nodes[0]) {
-			return failure.WithHint(failure.NewUsage("console: nixbench has not booted the machine of %s, so its hypervisor is unknown", name), "nixbench ssh "+name)
-		}
-		recorded, err := s.State()
-		if err != nil {
-			return err
-		}
-		console, err := s.Machines.OpenConsole(a.ctx, recorded, name)
-		if err != nil {
-			return err
-		}
-		defer console.Close()
-		if a.json || !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stdout.Fd())) {
-			return showConsoleLog(a, console, name)
-		}
-		return attachConsole(a, console, name)
-	})
 }
 
 func showConsoleLog(a *app, console *machine.Console, name string) error {

@@ -37,7 +37,11 @@ node cannot be reached.`,
 		Args: cobra.MinimumNArgs(1),
 	}
 	cmd.RunE = a.withSession("", &flags, deploy.RemoteNodes, func(s *deploy.Session, args []string) error {
-		command := newExecCommand(args, root, literal)
+		command := remote.Cmd{Argv: args, Sudo: root, Unlimited: true}
+		if !literal { // the login shell, which sshd sets as SHELL, interprets the command line
+			command.Name = strings.Join(args, " ")
+			command.Argv = []string{"sh", "-c", `exec "${SHELL:-sh}" -c "$1"`, "sh", command.Name}
+		}
 		prefixed := len(s.Nodes) > 1 || a.json
 		return joinExitErrors(deploy.RunOnNodes(a.ctx, s, func(ctx context.Context, h *remote.Host, n nixeval.Node) error {
 			c := command
@@ -57,17 +61,6 @@ node cannot be reached.`,
 	f.BoolVar(&root, "root", false, "run it as root, with deployment.privilegeEscalationCommand if the user is not root")
 	f.BoolVar(&literal, "literal", false, "run a program with exactly these arguments, without a shell")
 	return cmd
-}
-
-// newExecCommand returns the command that exec runs on every node. With --literal, this is args. Otherwise it is the login shell
-// (which sshd sets as SHELL) with the joined args as one command line.
-func newExecCommand(args []string, root, literal bool) remote.Cmd {
-	c := remote.Cmd{Argv: args, Sudo: root, Unlimited: true}
-	if !literal {
-		c.Name = strings.Join(args, " ")
-		c.Argv = []string{"sh", "-c", `exec "${SHELL:-sh}" -c "$1"`, "sh", c.Name}
-	}
-	return c
 }
 
 // joinExitErrors joins the errors of all nodes. The nodes on which the command has failed become one [commandError] with the

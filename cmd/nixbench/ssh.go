@@ -31,37 +31,33 @@ ssh. The exit code is that of ssh: the command's, or 255.`,
 		if a.json {
 			return failure.NewUsage("ssh: --json is not supported; use nixbench exec --json to run a command")
 		}
-		command := args[1:]
+		name, command := args[0], args[1:]
 		if len(command) > 0 && command[0] == "--" {
 			command = command[1:]
 		}
-		return runSSH(a, args[0], command, acceptNew)
+		return a.inSession(fleetFlags{acceptNew: acceptNew}, onNode(name), func(s *deploy.Session) error {
+			target, err := s.Fleet.AnsweringTarget(a.ctx, s.Nodes[0])
+			if err != nil {
+				return err
+			}
+			program, err := exec.LookPath("ssh")
+			if err != nil {
+				return failure.WithHint(fmt.Errorf("%s: %w", name, err), "install OpenSSH's client")
+			}
+			argv := buildSSHArgv(target, s.Dir.KnownHosts(), acceptNew, command)
+			if err := a.view.Close(); err != nil {
+				return err
+			}
+			if err := syscall.Exec(program, argv, os.Environ()); err != nil {
+				return fmt.Errorf("%s: %s: %w", name, program, err)
+			}
+			return nil
+		})
 	})
 	f := cmd.Flags()
 	f.SetInterspersed(false) // leave flags after the node's name to the remote command
 	f.BoolVar(&acceptNew, "accept-new-host-keys", false, "accept and store the key of a host that known_hosts does not contain")
 	return cmd
-}
-
-func runSSH(a *app, name string, command []string, acceptNew bool) error {
-	return a.inSession(fleetFlags{acceptNew: acceptNew}, onNode(name), func(s *deploy.Session) error {
-		target, err := s.Fleet.AnsweringTarget(a.ctx, s.Nodes[0])
-		if err != nil {
-			return err
-		}
-		program, err := exec.LookPath("ssh")
-		if err != nil {
-			return failure.WithHint(fmt.Errorf("%s: %w", name, err), "install OpenSSH's client")
-		}
-		argv := buildSSHArgv(target, s.Dir.KnownHosts(), acceptNew, command)
-		if err := a.view.Close(); err != nil {
-			return err
-		}
-		if err := syscall.Exec(program, argv, os.Environ()); err != nil {
-			return fmt.Errorf("%s: %s: %w", name, program, err)
-		}
-		return nil
-	})
 }
 
 // buildSSHArgv returns the command line of OpenSSH for a target. known is the file with the host keys of machines that nixbench
