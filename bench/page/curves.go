@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench"
-	"github.com/nixbench/nixbench/bench/page/frame"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 )
@@ -87,7 +86,7 @@ func newTimePlot(title, unit string, last float64) (plot, scale) {
 	x := scale{from: 0, to: last, begin: left, end: right}
 	step := roundUp(last / 5)
 	for i := 0.0; i*step <= last; i++ {
-		p.XTicks = append(p.XTicks, frame.Tick{At: x.at(i * step), Anchor: "middle", Text: formatTick(i*step) + " s"})
+		p.XTicks = append(p.XTicks, Tick{At: x.at(i * step), Anchor: "middle", Text: formatTick(i*step) + " s"})
 	}
 	return p, x
 }
@@ -206,7 +205,7 @@ func (a analysis) plotDistribution(cells []stats.Group, name string, of func(*tr
 	x, p.XTicks = decades(low, high, left, right)
 	y, _ := heights(0, 100)
 	for _, share := range []float64{0, 25, 50, 75, 90, 100} {
-		p.YTicks = append(p.YTicks, frame.Tick{At: y.at(share), Text: formatTick(share)})
+		p.YTicks = append(p.YTicks, Tick{At: y.at(share), Text: formatTick(share)})
 	}
 	for i, g := range cells {
 		if len(values[i]) == 0 {
@@ -223,15 +222,15 @@ func (a analysis) plotDistribution(cells []stats.Group, name string, of func(*tr
 
 // decades returns a logarithmic scale with its ticks, which are powers of ten. The scale contains the values low and high, which are above 0,
 // and has the positions begin to end.
-func decades(low, high, begin, end float64) (scale, []frame.Tick) {
+func decades(low, high, begin, end float64) (scale, []Tick) {
 	first, last := math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
 	if first == last {
 		last++
 	}
 	s := scale{from: math.Pow(10, first), to: math.Pow(10, last), begin: begin, end: end, log: true}
-	var ticks []frame.Tick
+	var ticks []Tick
 	for e := first; e <= last; e += max(math.Ceil((last-first)/6), 1) {
-		tick := frame.Tick{At: s.at(math.Pow(10, e)), Anchor: "middle", Text: formatTick(math.Pow(10, e)) + " s"}
+		tick := Tick{At: s.at(math.Pow(10, e)), Anchor: "middle", Text: formatTick(math.Pow(10, e)) + " s"}
 		switch e {
 		case first:
 			tick.Anchor = "start"

@@ -3,12 +3,13 @@
 package page
 
 import (
+	"bytes"
 	_ "embed"
+	"html/template"
 	"io"
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/noise"
-	"github.com/nixbench/nixbench/bench/page/frame"
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
@@ -57,6 +58,27 @@ var plotHTML string
 //go:embed page.css
 var style string
 
-func Render(w io.Writer, in Input) error {
-	return frame.Render(w, plotHTML+pageHTML, style, newView(in))
+// Fact is a line of the template `facts`, which shows a list of names with texts.
+type Fact struct {
+	Name, Text string
+	Code       bool
+}
+
+// Tick is a mark on an axis. At is its position, in the format of [percent].
+type Tick struct{ At, Anchor, Text string }
+
+func Render(w io.Writer, in Input) error { return execute(w, plotHTML+pageHTML, newView(in)) }
+
+// execute executes a template, and writes its output completely, or nothing.
+func execute(w io.Writer, text string, content any) error {
+	t, err := template.New("page").Funcs(template.FuncMap{"style": func() template.CSS { return template.CSS(style) }}).Parse(text)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := t.Execute(&b, content); err != nil {
+		return err
+	}
+	_, err = w.Write(b.Bytes())
+	return err
 }

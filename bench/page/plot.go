@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench"
-	"github.com/nixbench/nixbench/bench/page/frame"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 )
@@ -17,7 +16,7 @@ import (
 // screens and paper, and texts are not stretched.
 type plot struct {
 	Title, Unit, XName string
-	XTicks, YTicks     []frame.Tick
+	XTicks, YTicks     []Tick
 	Columns            bool // vertical lines at XTicks
 	Lines              []line
 	Bars               []bar
@@ -59,7 +58,7 @@ func classOf(all []series, name string) string {
 // the horizontal axis are below.
 const left, right, top, bottom = 14, 97, 6, 90
 
-func percent(v float64) string { return frame.Percent(v, 100) }
+func percent(v float64) string { return fmt.Sprintf("%.2f%%", v) }
 
 // scale maps values to positions.
 type scale struct {
@@ -83,16 +82,16 @@ func (s scale) position(v float64) float64 {
 
 // heights returns a vertical scale for values from low to high, with its ticks. The scale begins at 0, or at low if low is below 0:
 // inexact clocks cause such values.
-func heights(low, high float64) (scale, []frame.Tick) {
+func heights(low, high float64) (scale, []Tick) {
 	low = min(low, 0)
 	if high <= low {
 		high = low + 1
 	}
 	s := scale{from: low, to: high, begin: bottom, end: top}
 	step := roundUp((high - low) / 4)
-	var ticks []frame.Tick
+	var ticks []Tick
 	for i := math.Ceil(low / step); i*step <= high; i++ {
-		ticks = append(ticks, frame.Tick{At: s.at(i * step), Text: formatTick(i * step)})
+		ticks = append(ticks, Tick{At: s.at(i * step), Text: formatTick(i * step)})
 	}
 	return s, ticks
 }
@@ -231,7 +230,7 @@ func (a analysis) placeLevels(p *plot, f factor) map[string]float64 {
 			v = f.numbers[i]
 		}
 		out[level] = x.position(v)
-		p.XTicks = append(p.XTicks, frame.Tick{At: percent(out[level]), Anchor: "middle", Text: level})
+		p.XTicks = append(p.XTicks, Tick{At: percent(out[level]), Anchor: "middle", Text: level})
 	}
 	return out
 }

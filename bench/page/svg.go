@@ -9,8 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/nixbench/nixbench/bench/page/frame"
 )
 
 // drawing is the input of the template of a file with one drawing.
@@ -50,7 +48,7 @@ func Drawings(in Input) (map[string][]byte, error) {
 				d.Entries = append(d.Entries, entry{s, 390 + 20*i})
 			}
 			var b bytes.Buffer
-			if err := frame.Render(&b, plotHTML+`{{template "drawing" .}}`, "", d); err != nil {
+			if err := execute(&b, plotHTML+`{{template "drawing" .}}`, d); err != nil {
 				return err
 			}
 			name := strings.Trim(notInNames.ReplaceAllString(prefix+"-"+p.Title, "-"), "-")

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/bench"
-	"github.com/nixbench/nixbench/bench/page/frame"
 	"github.com/nixbench/nixbench/bench/stats"
 )
 
@@ -14,7 +13,7 @@ import (
 type view struct {
 	Sweep     string
 	Of        bench.Sweep
-	Facts     []frame.Fact
+	Facts     []Fact
 	Counts    []count
 	Notes     []string
 	Before    []Table // before the drawings
@@ -80,8 +79,8 @@ func drawWorkloads(a analysis) (out []workload) {
 	return out
 }
 
-func listFacts(in Input, a analysis) []frame.Fact {
-	out := []frame.Fact{
+func listFacts(in Input, a analysis) []Fact {
+	out := []Fact{
 		{Name: "Description", Text: in.Sweep.Description},
 		{Name: "Started", Text: in.Sweep.Created.UTC().Format("2006-01-02 15:04:05 UTC")},
 		{Name: "Trials", Text: fmt.Sprintf("%d in %d blocks, %d cells", len(in.Trials), in.Sweep.Benchmark.Repetitions, len(in.Cells))},
@@ -92,7 +91,7 @@ func listFacts(in Input, a analysis) []frame.Fact {
 		{Name: "Revision of the hive", Text: in.Sweep.Revision, Code: true},
 		{Name: "Version of nixbench", Text: in.Sweep.Nixbench, Code: true},
 	}
-	return slices.DeleteFunc(out, func(f frame.Fact) bool { return f.Text == "" })
+	return slices.DeleteFunc(out, func(f Fact) bool { return f.Text == "" })
 }
 
 func countVerdicts(trials []Trial) []count {
