@@ -267,23 +267,20 @@ func formatPackageChange(c packages.Change) string {
 }
 
 func writeDrains(w io.Writer, previews []stages.Preview) {
-	for _, p := range previews {
-		if p.Drain == nil {
-			continue
+	write := func(title string, items []engine.DrainItem) {
+		var rows []ui.Row
+		for _, item := range items {
+			rows = append(rows, ui.Row{"  " + item.Work, item.Reason})
 		}
-		for _, part := range []struct {
-			title string
-			items []engine.DrainItem
-		}{{"be refused", p.Drain.Blocked}, {"delete", p.Drain.Deleted}} {
-			if len(part.items) == 0 {
-				continue
-			}
-			fmt.Fprintf(w, "\n%s: the drain would %s:\n", p.Node, part.title)
-			var rows []ui.Row
-			for _, item := range part.items {
-				rows = append(rows, ui.Row{"  " + item.Work, item.Reason})
-			}
+		if len(rows) > 0 {
+			fmt.Fprintf(w, "\n%s:\n", title)
 			ui.List(w, rows)
+		}
+	}
+	for _, p := range previews {
+		if p.Drain != nil {
+			write(p.Node+": the drain would be refused", p.Drain.Blocked)
+			write(p.Node+": the drain would delete", p.Drain.Deleted)
 		}
 	}
 }
