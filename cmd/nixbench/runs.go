@@ -86,9 +86,6 @@ func writeRuns(w io.Writer, list []runs.Summary) {
 
 func showRun(view *ui.View, run *runs.Run) error {
 	changes, err := run.Changes()
-	if err != nil {
-		return err
-	}
 	rows := []ui.Row{{"NODE", "OUTCOME", "SYSTEM", "ERROR"}}
 	for _, n := range run.Nodes {
 		problem, _, _ := strings.Cut(n.Error, "\n")
@@ -110,7 +107,7 @@ func showRun(view *ui.View, run *runs.Run) error {
 			}
 		}
 	})
-	return nil
+	return err
 }
 
 func showLog(a *app, run *runs.Run, node string) error {

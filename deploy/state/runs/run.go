@@ -111,7 +111,7 @@ func (r *Run) Changes() (groups []packages.Group, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("run %s: changes.json: %w", r.ID, err)
 	}
-	return groups, nil
+	return slices.DeleteFunc(groups, func(g packages.Group) bool { return len(g.Nodes) == 0 || g.Diff == nil }), nil
 }
 
 // ReadEvents reads events, one JSON object per line. It skips damaged lines and returns their number: the last line may
