@@ -60,16 +60,10 @@ func TestNarrowStatus(t *testing.T) {
 	var s display
 	writeStatus(&s, rows, false)
 	s.check(t, `
-NODE             ROLE           ADDRESS          GENERATION  SYSTEM
-control-plane-1  control-plane  192.168.222.102  12          as deployed
-    UNITS ok  MEMBER Ready  VERSION 1.34.4  UPTIME 2h10m  LAST RUN done 1h5m ago
-    MACHINE running
-worker-1         worker         192.168.222.103  12          as deployed
-    UNITS ok  MEMBER Ready  VERSION 1.34.4  UPTIME 2h10m  LAST RUN done 1h5m ago
-    MACHINE running
-worker-2         worker         192.168.222.104  12          as deployed
-    UNITS 3 failed  MEMBER Ready  VERSION 1.34.4  UPTIME 2h10m
-    LAST RUN done 1h5m ago  MACHINE running
+NODE             SYSTEM       UNITS     MEMBER  VERSION  LAST RUN       MACHINE
+control-plane-1  as deployed  ok        Ready   1.34.4   done 1h5m ago  running
+worker-1         as deployed  ok        Ready   1.34.4   done 1h5m ago  running
+worker-2         as deployed  3 failed  Ready   1.34.4   done 1h5m ago  running
 
 worker-2: failed units: first-of-three.service, second-of-three.service,
   third-of-three.service
@@ -77,15 +71,13 @@ worker-2: failed units: first-of-three.service, second-of-three.service,
 	s.Reset()
 	writeStatus(&s, rows[:2], true)
 	s.check(t, `
-NODE             ROLE           ADDRESS          GENERATION  SYSTEM       UNITS
-control-plane-1  control-plane  192.168.222.102  12          as deployed  ok
-    MEMBER Ready  VERSION 1.34.4  UPTIME 2h10m  LAST RUN done 1h5m ago
-    MACHINE running  PROCESSORS 0.4/4  MEMORY 1.0 GiB/4.0 GiB
-    DISK 5.0 GiB/20.0 GiB
-worker-1         worker         192.168.222.103  12          as deployed  ok
-    MEMBER Ready  VERSION 1.34.4  UPTIME 2h10m  LAST RUN done 1h5m ago
-    MACHINE running  PROCESSORS 0.4/4  MEMORY 1.0 GiB/4.0 GiB
-    DISK 5.0 GiB/20.0 GiB
+NODE             SYSTEM       UNITS  MEMBER  VERSION  LAST RUN       MACHINE
+control-plane-1  as deployed  ok     Ready   1.34.4   done 1h5m ago  running
+    ROLE control-plane  ADDRESS 192.168.222.102  GENERATION 12  UPTIME 2h10m
+    PROCESSORS 0.4/4  MEMORY 1.0 GiB/4.0 GiB  DISK 5.0 GiB/20.0 GiB
+worker-1         as deployed  ok     Ready   1.34.4   done 1h5m ago  running
+    ROLE worker  ADDRESS 192.168.222.103  GENERATION 12  UPTIME 2h10m
+    PROCESSORS 0.4/4  MEMORY 1.0 GiB/4.0 GiB  DISK 5.0 GiB/20.0 GiB
 `)
 }
 

@@ -79,7 +79,7 @@ func statusCommand(a *app) *cobra.Command {
 	f := cmd.Flags()
 	flags.add(f)
 	flags.addSkip(f)
-	addChoice(f, &format, "output", "o", []string{"table", "wide"}, "`FORMAT`: wide also shows the use of processors, memory and disk")
+	addChoice(f, &format, "output", "o", []string{"table", "wide"}, "`FORMAT`: wide also shows role, address, generation, uptime, and the use of processors, memory and disk")
 	f.BoolVar(&drift, "drift", false, "evaluate the hive, and compare nodes with it")
 	f.BoolVar(&check, "check", false, "exit with 9 if a node is not healthy or runs another system")
 	f.BoolVar(&noHealth, "no-health-checks", false, noHealthHelp)
@@ -93,20 +93,19 @@ func newCheckError(names []string) error {
 
 var statusColumns = []ui.Column[inspect.Status]{
 	{Title: "NODE", Format: func(s inspect.Status) string { return s.Node }},
-	{Title: "ROLE", Format: func(s inspect.Status) string { return s.Role }, Optional: true},
-	{Title: "ADDRESS", Format: func(s inspect.Status) string { return s.Address }},
-	{Title: "GENERATION", Format: formatGeneration},
 	{Title: "SYSTEM", Format: func(s inspect.Status) string { return s.System }},
 	{Title: "UNITS", Format: formatUnits},
-	{Title: "REBOOT", Format: func(s inspect.Status) string { return map[bool]string{true: "needed"}[s.Reboot] }, Optional: true},
 	{Title: "MEMBER", Format: ifKnown(memberOf, func(m inspect.Member) string { return m.String() }), Optional: true},
 	{Title: "VERSION", Format: ifKnown(memberOf, func(m inspect.Member) string { return m.Version }), Optional: true},
-	{Title: "UPTIME", Format: formatUptime},
 	{Title: "LAST RUN", Format: formatLastRun},
 	{Title: "MACHINE", Format: ifKnown(func(s inspect.Status) *machine.Status { return s.Machine }, func(m machine.Status) string { return m.State }), Optional: true},
 }
 
 var wideColumns = []ui.Column[inspect.Status]{
+	{Title: "ROLE", Format: func(s inspect.Status) string { return s.Role }, Optional: true},
+	{Title: "ADDRESS", Format: func(s inspect.Status) string { return s.Address }},
+	{Title: "GENERATION", Format: formatGeneration},
+	{Title: "UPTIME", Format: formatUptime},
 	{Title: "PROCESSORS", Format: ifKnown(figuresOf, formatProcessors)},
 	{Title: "MEMORY", Format: ifKnown(figuresOf, func(f inspect.Figures) string { return formatUse(f.MemoryUsed, f.Memory) })},
 	{Title: "DISK", Format: ifKnown(figuresOf, func(f inspect.Figures) string { return formatUse(f.DiskUsed, f.Disk) })},

@@ -206,7 +206,7 @@ func TestContainers(t *testing.T) {
 	_, stderr = b.run(0, "stop", "--force", "--on", "w-2")
 	b.want("stop", results(stderr), []string{"w-2 stopped"})
 	out, _ = b.run(0, "status")
-	if !regexp.MustCompile(`(?m)^w-2 +w +192.168.222.3 +- +not booted .* off$`).MatchString(out) {
+	if !regexp.MustCompile(`(?m)^w-2 +not booted .* off$`).MatchString(out) {
 		t.Errorf("status after stop: %s", out)
 	}
 	_, stderr = b.run(0, "start")
@@ -220,7 +220,7 @@ func TestContainers(t *testing.T) {
 	// A machine that was shut down is started, and one that is paused is resumed.
 	b.l.Virsh(t, "-c", b.l.URIs["lxc"], "destroy demo-w-1; suspend demo-w-2")
 	out, _ = b.run(0, "status")
-	if !regexp.MustCompile(`(?m)^w-1 +w +192.168.222.2 +- +not booted .* off$`).MatchString(out) || !regexp.MustCompile(`(?m)^w-2 +w +192.168.222.3 +- +not booted .* paused$`).MatchString(out) {
+	if !regexp.MustCompile(`(?m)^w-1 +not booted .* off$`).MatchString(out) || !regexp.MustCompile(`(?m)^w-2 +not booted .* paused$`).MatchString(out) {
 		t.Errorf("status: %s", out)
 	}
 	_, stderr = b.run(0, "apply")
