@@ -76,6 +76,23 @@ func (c Cluster) ReadUnit(ctx context.Context, node, unit string) (UnitState, er
 	return UnitState{p["SubState"], unixTime(p["ActiveEnterTimestamp"]), unixTime(p["now"])}, err
 }
 
+// ReadLog returns the last lines that systemd units have logged on a node. Each line begins with the name of its systemd unit.
+func (c Cluster) ReadLog(ctx context.Context, node string, units ...string) string {
+	var lines []string
+	for _, unit := range units {
+		out, err := c.Command(ctx, node, "journalctl", "--no-pager", "--quiet", "--output=cat", "--lines="+logLines, "--unit="+unit)
+		if err != nil { // the other logs of the node cannot be read either
+			return strings.Join(append(lines, "  "+LastLine(err).Error()), "\n")
+		}
+		for line := range strings.Lines(strings.TrimSpace(string(out))) {
+			lines = append(lines, "  "+strings.TrimSuffix(unit, ".service")+": "+strings.TrimSpace(line))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+const logLines = "10" // how many lines of each log an error quotes
+
 // ParseProperties parses lines such as "NAME=value" or "NAME = value".
 func ParseProperties(text string) map[string]string {
 	all := map[string]string{}

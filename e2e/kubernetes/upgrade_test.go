@@ -38,7 +38,7 @@ func TestUpgrade(t *testing.T) {
 	g.startRequests()
 	g.checkRequests("before any change")
 
-	g.checkUpgradeRefused("1.36.0", "from one minor release to the next only", "release 1.35 and apply; then to 1.36.0")
+	g.checkUpgradeRefused("1.36.0", "from one minor release to the next only", "release 1.35 and apply; then to the next minor release")
 	g.checkUpgradeRefused("1.34.2", "cannot go back", "1.34.3 or later")
 
 	g.writeHive(2, 2, versionSettings(newVersion)+settings)

@@ -91,29 +91,14 @@ func (h *Head) CheckHosts(ctx context.Context, j Job, command string, nodes []st
 	return nil
 }
 
-const (
-	logLines = "10"
-	// maxExplained is the maximum number of nodes whose logs an error quotes. Further nodes usually have the same problem.
-	maxExplained = 3
-)
+// maxExplained is the maximum number of nodes whose logs an error quotes. Further nodes usually have the same problem.
+const maxExplained = 3
 
-// ReadLog returns the last ten lines that journalctl prints on a node with filter, such as --unit=slurmd.service, or an empty string.
-func (h *Head) ReadLog(ctx context.Context, node, filter string) string {
-	out, err := h.Command(ctx, node, "journalctl", "--no-pager", "--quiet", "--output=cat", "--lines="+logLines, filter)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// Explain returns the names of the first [maxExplained] nodes, each with the last lines of the node's log. filter returns the
-// filter of journalctl for a node.
-func (h *Head) Explain(ctx context.Context, nodes []string, filter func(node string) string) string {
+// Explain returns the names of the first [maxExplained] nodes, each with the last lines that the systemd unit of the node has logged.
+func (h *Head) Explain(ctx context.Context, nodes []string, unitOf func(node string) string) string {
 	var texts []string
 	for _, node := range nodes[:min(maxExplained, len(nodes))] {
-		if log := h.ReadLog(ctx, node, filter(node)); log != "" {
-			texts = append(texts, node+":\n  "+strings.ReplaceAll(log, "\n", "\n  "))
-		}
+		texts = append(texts, node+":\n"+h.ReadLog(ctx, node, unitOf(node)))
 	}
 	return strings.Join(texts, "\n")
 }

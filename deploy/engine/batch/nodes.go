@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/check"
@@ -38,13 +39,13 @@ type System[N Node] interface {
 	Mark(ctx context.Context, all map[string]N, nodes []string) error
 	// Unmark ends the drain of nodes that nixbench has drained.
 	Unmark(ctx context.Context, all map[string]N, nodes []string) error
-	// Jobs returns the ids of the jobs on a node, or nil if they cannot be listed.
-	Jobs(ctx context.Context, node string, n N) []string
+	// ListJobs returns the command that prints the ids of the jobs on a node.
+	ListJobs(node string, n N) []string
 	// Remove removes a node from the batch system. The caller has stopped the systemd unit of the batch system on the node, such
 	// as slurmd.service. stopErr is the error of that stop: the machine may be lost, or be new and not have the systemd unit.
 	Remove(ctx context.Context, node string, n N, stopErr error) error
-	// LogOf returns the filter of journalctl for the log of the batch system's daemon on a node, such as slurmd.
-	LogOf(node string) string
+	// UnitOf returns the systemd unit of the batch system's daemon on a node, such as slurmd.service.
+	UnitOf(node string) string
 }
 
 // Pool drains and checks the nodes of a batch system.
@@ -52,10 +53,6 @@ type Pool[N Node] struct {
 	Head   *Head
 	System System[N]
 	Unit   string // the systemd unit of the batch system on the compute nodes, such as slurmd.service
-	Absent string // what errors say after the name of a compute node that is in the hive and not in the batch system
-	// Extra returns the end of a sentence about a node that is in the batch system and not in the hive. The sentence begins with
-	// the node's name. The text is empty if the node does not exist.
-	Extra func(N) string
 }
 
 const (
@@ -193,7 +190,8 @@ func (p Pool[N]) waitForJobs(ctx context.Context, nodes, broken []string, report
 			return nil
 		}
 		for _, name := range busy {
-			jobs := p.System.Jobs(ctx, name, all[name])
+			out, _ := p.Head.RunOnHead(ctx, p.System.ListJobs(name, all[name])...) // after an error, the text names no jobs
+			jobs := strings.Fields(out)
 			if time.Since(begin) > limit {
 				return newJobsRunningError(p.Head, name, limit, jobs)
 			}
@@ -229,7 +227,7 @@ func newJobsRunningError(h *Head, node string, limit time.Duration, jobs []strin
 // is that the nodes are as [Pool.CheckNodes] requires; its name is the number of compute nodes, followed by nodes.
 func (p Pool[N]) Conditions(o engine.CheckOptions, head string, checkHead func(context.Context) error, nodes string) []check.Condition {
 	explain := func(ctx context.Context, nodes []string) string {
-		return p.Head.Explain(ctx, append([]string{p.Head.Node()}, nodes...), p.System.LogOf)
+		return p.Head.Explain(ctx, append([]string{p.Head.Node()}, nodes...), p.System.UnitOf)
 	}
 	return []check.Condition{
 		{Name: head, Every: engine.PollInterval, Probe: checkHead, Explain: func(ctx context.Context) string { return explain(ctx, nil) }},
@@ -275,7 +273,7 @@ func (p Pool[N]) compare(ctx context.Context, o engine.CheckOptions) (unready, p
 	for _, name := range p.Head.NodesOf(Compute) {
 		n, exists := all[name]
 		delete(all, name)
-		problem := p.Absent
+		problem := " is not registered with the " + p.Head.Role
 		if exists {
 			problem = n.Problem()
 		}
@@ -287,8 +285,8 @@ func (p Pool[N]) compare(ctx context.Context, o engine.CheckOptions) (unready, p
 	}
 	delete(all, p.Head.Node())
 	for _, name := range nixeval.SortedNames(all) {
-		if text := p.Extra(all[name]); text != "" {
-			problems = append(problems, name+text)
+		if _, isMember := all[name].Status(); isMember {
+			problems = append(problems, name+" is registered and is not in the hive")
 		}
 	}
 	return unready, problems, nil

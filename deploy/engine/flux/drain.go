@@ -118,17 +118,13 @@ func (q queue) command(verb string, options ...string) []string {
 	return argv
 }
 
-// Jobs implements [batch.System]. For the leader it returns all running jobs.
-func (c *client) Jobs(ctx context.Context, name string, _ node) []string {
+// ListJobs implements [batch.System]. For the leader it lists all running jobs.
+func (c *client) ListJobs(name string, _ node) []string {
 	argv := []string{"flux", "jobs", "--no-header", "-A", "--filter=running", "--format={id.f58plain}"}
 	if name != c.Node() {
 		argv = append(argv, "--include="+name)
 	}
-	out, err := c.RunOnHead(ctx, argv...)
-	if err != nil {
-		return nil
-	}
-	return strings.Fields(out)
+	return argv
 }
 
 // offlineTimeout is how long nixbench waits until Flux reports a broker as offline that nixbench has stopped.

@@ -33,7 +33,7 @@ type client struct{ batch.Head }
 func New(c engine.Cluster) *Engine {
 	leader := &client{batch.Head{Cluster: c, Kind: "flux", Role: Leader, Absent: errNoLeader, NotSetUp: notSetUpError, Owner: asOwner,
 		List: "flux jobs -A", Cancel: "flux cancel", Undrained: "--no-drain does not wait, and ends jobs if the broker restarts"}}
-	return &Engine{leader, batch.Pool[node]{Head: &leader.Head, System: leader, Unit: unit, Absent: " is not configured on the leader", Extra: node.describeExtra}}
+	return &Engine{leader, batch.Pool[node]{Head: &leader.Head, System: leader, Unit: unit}}
 }
 
 // asOwner is the first part of a command line: the rest runs as the user flux, the owner of the instance, who may submit jobs.

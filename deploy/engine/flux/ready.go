@@ -12,7 +12,7 @@ import (
 // scheduler runs, too: before that, Flux does not report which queues are stopped.
 func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Report) error {
 	return engine.AwaitReady(ctx, name, report, func(ctx context.Context) error { return e.checkReady(ctx, name) },
-		func(ctx context.Context) string { return e.ReadLog(ctx, name, brokerLog) })
+		func(ctx context.Context) string { return e.ReadLog(ctx, name, unit) })
 }
 
 // checkReady returns nil if the node works, or if it does not belong to the instance.
@@ -45,9 +45,6 @@ func (e *Engine) FindFaults(ctx context.Context, name string) ([]engine.Fault, e
 	return e.Cluster.FindFaults(ctx, name, unit)
 }
 
-const (
-	unit      = "flux.service"      // the systemd unit of the broker
-	brokerLog = "--identifier=flux" // the filter of journalctl for the broker's log
-)
+const unit = "flux.service" // the systemd unit of the broker
 
-func (c *client) LogOf(string) string { return brokerLog }
+func (c *client) UnitOf(string) string { return unit }

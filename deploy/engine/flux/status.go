@@ -153,15 +153,6 @@ func (n node) Problem() string {
 	return " is " + n.describe()
 }
 
-// describeExtra returns a text about a node that is not in the hive. The text is empty for an offline node, because most of the
-// nodes in Flux's configuration do not exist.
-func (n node) describeExtra() string {
-	if n.online {
-		return " is online and is not in the hive"
-	}
-	return ""
-}
-
 // isStoppedByUs reports whether nixbench has stopped the queue. A queue with another reason was stopped again by an
 // administrator, who usually gives a reason.
 func (q queue) isStoppedByUs() bool {

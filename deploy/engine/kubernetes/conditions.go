@@ -68,13 +68,21 @@ func (e checker) checkAPI(ctx context.Context) error {
 }
 
 func (e checker) checkNodesReady(ctx context.Context) error {
-	nodes, err := e.Nodes(ctx)
+	all, err := e.List(ctx, "get", "nodes")
 	if err != nil {
 		return engine.LastLine(err)
 	}
-	var absent, notReady []string
+	nodes, readyHollow := api.SplitHollow(all)
+	var absent, notReady, parts []string
 	for _, m := range e.Cluster.Members {
 		n, registered := nodes[m.Node]
+		var s settings
+		if err := m.ReadSettings(&s); err != nil {
+			return err
+		}
+		if s.Hollow != readyHollow[m.Node] {
+			parts = append(parts, fmt.Sprintf("%s: %d hollow nodes are Ready, want %d", m.Node, readyHollow[m.Node], s.Hollow))
+		}
 		switch {
 		case slices.Contains(e.away, m.Node):
 		case !registered && len(absent) < maxExplained:
@@ -86,7 +94,6 @@ func (e checker) checkNodesReady(ctx context.Context) error {
 		}
 		delete(nodes, m.Node)
 	}
-	var parts []string
 	add := func(what string, names []string) {
 		if len(names) > 0 {
 			parts = append(parts, what+": "+event.Abbreviate(names, ", "))
@@ -95,11 +102,7 @@ func (e checker) checkNodesReady(ctx context.Context) error {
 	add("not registered", absent)
 	add("not Ready", notReady)
 	add("registered, but not in the hive", nixeval.SortedNames(nodes))
-	hollow, err := e.checkHollow(ctx)
-	if err != nil {
-		return engine.LastLine(err)
-	}
-	if parts = append(parts, hollow...); len(parts) > 0 {
+	if len(parts) > 0 {
 		return errors.New(strings.Join(parts, "; "))
 	}
 	return nil
@@ -130,17 +133,11 @@ func (e checker) explainSystemPods(ctx context.Context) string {
 		name := api.NodeName(p)
 		texts = append(texts, fmt.Sprintf("%s on %s%s", name, p.Get("spec.nodeName").String(), api.WaitingReason(p)))
 		out, _ := e.Kubectl(ctx, "", "-n", "kube-system", "logs", name, "--all-containers", "--tail=3") // the error is ignored: a pod that has not started has no log
-		texts = append(texts, indent("  ", out)...)
+		for line := range strings.Lines(strings.TrimSpace(string(out))) {
+			texts = append(texts, "  "+strings.TrimSpace(line))
+		}
 	}
 	return strings.Join(texts, "\n")
-}
-
-func indent(prefix string, out []byte) []string {
-	var lines []string
-	for line := range strings.Lines(strings.TrimSpace(string(out))) {
-		lines = append(lines, prefix+strings.TrimSpace(line))
-	}
-	return lines
 }
 
 // explainNodes returns the phases (such as join) and the last log lines of members that are not Ready.
@@ -149,73 +146,20 @@ func (e checker) explainNodes(ctx context.Context) string {
 	return e.explainMembers(func(name string) bool { return err != nil || !api.IsReady(nodes[name]) })(ctx)
 }
 
-const (
-	// maxExplained is the maximum number of nodes or pods whose logs an error quotes. Further nodes or pods usually have the same problem.
-	maxExplained = 3
-	logLines     = "15" // the number of lines from each log
-)
+// maxExplained is the maximum number of nodes or pods whose logs an error quotes. Further nodes or pods usually have the same problem.
+const maxExplained = 3
 
 // explainMembers returns a function that quotes the phases (such as join) and the last log lines of members. The function quotes
 // at most maxExplained of the members for which which returns true.
 func (k *kubeadm) explainMembers(which func(node string) bool) func(context.Context) string {
 	return func(ctx context.Context) string {
 		var texts []string
-		shown := 0
 		for _, m := range k.Cluster.Members {
-			if shown == maxExplained || !which(m.Node) {
-				continue
+			if len(texts) < maxExplained && which(m.Node) {
+				phase, text := k.readPhase(ctx, m.Node)
+				texts = append(texts, m.Node+": "+cmp.Or(phase, "no phase")+text+"\n"+k.ReadLog(ctx, m.Node, setupUnit, kubeletUnit))
 			}
-			shown++
-			texts = append(texts, k.explainMember(ctx, m.Node)...)
 		}
 		return strings.Join(texts, "\n")
 	}
-}
-
-func (k *kubeadm) explainMember(ctx context.Context, node string) []string {
-	phase, text := k.readPhase(ctx, node)
-	texts := []string{fmt.Sprintf("%s: %s%s", node, cmp.Or(phase, "no phase"), text)}
-	for _, unit := range []string{setupUnit, kubeletUnit} {
-		out, err := k.Run(ctx, node, nil, "journalctl", "--no-pager", "-q", "-o", "cat", "-n", logLines, "-u", unit)
-		if err != nil {
-			return append(texts, "  "+engine.LastLine(err).Error()) // stop after the first log: the node cannot be reached, so its other log cannot be read either
-		}
-		texts = append(texts, indent("  "+strings.TrimSuffix(unit, ".service")+": ", out)...)
-	}
-	return texts
-}
-
-// checkHollow returns a text for each machine whose hollow nodes (the nodes that it simulates) are not those of the hive, or are
-// not Ready. It asks the cluster only if the hive has hollow nodes.
-func (e checker) checkHollow(ctx context.Context) ([]string, error) {
-	type count struct{ expected, registered, ready int }
-	counts := map[string]count{}
-	for _, m := range e.Cluster.Members {
-		var s settings
-		if err := m.ReadSettings(&s); err != nil {
-			return nil, err
-		}
-		if s.Hollow > 0 {
-			counts[m.Node] = count{expected: s.Hollow}
-		}
-	}
-	if len(counts) == 0 {
-		return nil, nil
-	}
-	items, err := e.List(ctx, "get", "nodes", "-l", HollowLabel)
-	for _, n := range items {
-		c := counts[api.HollowMachine(n)]
-		if c.registered++; api.IsReady(n) {
-			c.ready++
-		}
-		counts[api.HollowMachine(n)] = c
-	}
-	var problems []string
-	for machine, c := range counts {
-		if c.registered != c.expected || c.ready < c.expected {
-			problems = append(problems, fmt.Sprintf("%s: %d hollow nodes of %d are registered, %d are Ready", machine, c.registered, c.expected, c.ready))
-		}
-	}
-	slices.Sort(problems)
-	return problems, err
 }

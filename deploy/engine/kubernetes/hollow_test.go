@@ -28,13 +28,13 @@ func TestHollowNodes(t *testing.T) {
 		want       string
 	}{
 		"well":      {2, func(*cluster, *Engine) {}, ""},
-		"missing":   {1, func(*cluster, *Engine) {}, "w-1: 1 hollow nodes of 2 are registered, 1 are Ready"},
-		"surplus":   {3, func(*cluster, *Engine) {}, "w-1: 3 hollow nodes of 2 are registered, 3 are Ready"},
-		"not ready": {2, func(c *cluster, _ *Engine) { c.nodes["w-1-h2"]["ready"] = false }, "w-1: 2 hollow nodes of 2 are registered, 1 are Ready"},
+		"missing":   {1, func(*cluster, *Engine) {}, "w-1: 1 hollow nodes are Ready, want 2"},
+		"surplus":   {3, func(*cluster, *Engine) {}, "w-1: 3 hollow nodes are Ready, want 2"},
+		"not ready": {2, func(c *cluster, _ *Engine) { c.nodes["w-1-h2"]["ready"] = false }, "w-1: 1 hollow nodes are Ready, want 2"},
 		"of another": {2, func(c *cluster, _ *Engine) {
 			c.nodes["w-2-h1"] = node(true)
 			c.nodes["w-2-h1"]["labels"] = object{HollowLabel: "w-2"}
-		}, "w-2: 1 hollow nodes of 0 are registered, 1 are Ready"},
+		}, "w-2: 1 hollow nodes are Ready, want 0"},
 	} {
 		c, e := newHollowNodes(t, test.registered)
 		test.change(c, e)

@@ -57,9 +57,8 @@ func (e *Engine) checkWorking(ctx context.Context, node string) error {
 // isConfiguring reports whether setupUnit, the service that applies new settings, is running on
 // the node. It returns false if the node cannot be reached.
 func (e *Engine) isConfiguring(ctx context.Context, node string) bool {
-	out, err := e.Command(ctx, node, "systemctl", "show", "--property=SubState", "--value", setupUnit)
-	state := strings.TrimSpace(string(out))
-	return err == nil && (state == "running" || state == "auto-restart" || strings.HasPrefix(state, "start"))
+	unit, err := e.ReadUnit(ctx, node, setupUnit)
+	return err == nil && (unit.Sub == "running" || unit.Sub == "auto-restart" || strings.HasPrefix(unit.Sub, "start"))
 }
 
 // checkOwnAPI returns nil if the API server of a control plane answers. The error has one line.

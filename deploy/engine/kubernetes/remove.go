@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -32,9 +30,9 @@ func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 			return failure.On(node, fmt.Errorf("etcd: %w", err))
 		}
 	}
-	if n.Get(`metadata.labels.nixbench\.dev/hollow-machine`).Bool() {
-		if err := e.removeHollow(ctx, node); err != nil {
-			return err
+	if n.Get(`metadata.labels.nixbench\.dev/hollow-machine`).Bool() { // the nodes that it simulates; Kubernetes then deletes their pods
+		if _, err := e.Kubectl(ctx, "", "delete", "nodes", "-l", HollowLabel+"="+node, "--wait=false"); err != nil && !errors.Is(err, api.ErrNoControlPlane) {
+			return failure.On(node, fmt.Errorf("delete its hollow nodes from the cluster: %w", err))
 		}
 	}
 	resetErr := e.resetNode(ctx, node)
@@ -76,8 +74,8 @@ const (
 func (e *kubeadm) removeEtcdMember(ctx context.Context, node string) error {
 	end := time.Now().Add(etcdRemovalTimeout)
 	return engine.Poll(ctx, engine.PollInterval, func() (bool, error) {
-		mayAcceptLater, err := e.tryRemoveMember(ctx, node)
-		if err == nil || !mayAcceptLater || time.Now().After(end) {
+		err := e.tryRemoveMember(ctx, node)
+		if err == nil || !mayAcceptLater(err) || time.Now().After(end) {
 			return err == nil, err
 		}
 		return false, nil
@@ -85,16 +83,14 @@ func (e *kubeadm) removeEtcdMember(ctx context.Context, node string) error {
 }
 
 // tryRemoveMember lists the members of etcd and removes the member of the node. It returns nil if etcd has no such member: an
-// earlier removal may have succeeded although etcdctl did not receive the answer. If the removal fails, mayAcceptLater says
-// whether etcd may accept the removal later.
-func (e *kubeadm) tryRemoveMember(ctx context.Context, node string) (mayAcceptLater bool, err error) {
+// earlier removal may have succeeded although etcdctl did not receive the answer.
+func (e *kubeadm) tryRemoveMember(ctx context.Context, node string) (err error) {
 	for _, other := range e.NodesOf(ControlPlane) {
 		if other == node {
 			continue
 		}
 		var list []byte
-		list, err = e.etcdctl(ctx, other, "", "member", "list", "-w", "json", "--hex")
-		if err != nil {
+		if list, err = e.etcdctl(ctx, other, "member", "list", "-w", "json", "--hex"); err != nil {
 			continue
 		}
 		answer, invalid := api.ParseJSON(list)
@@ -105,57 +101,30 @@ func (e *kubeadm) tryRemoveMember(ctx context.Context, node string) (mayAcceptLa
 		members := answer.Get("members").Array()
 		i := slices.IndexFunc(members, func(m gjson.Result) bool { return m.Get("name").String() == node })
 		if i < 0 {
-			return false, nil
+			return nil
 		}
-		_, err = e.etcdctl(ctx, other, "", "member", "remove", members[i].Get("ID").String())
-		if err == nil {
-			return false, nil
+		_, err = e.etcdctl(ctx, other, "member", "remove", members[i].Get("ID").String())
+		if err != nil && strings.Contains(err.Error(), unhealthyCluster) {
+			err = fmt.Errorf("its member cannot be removed while another member is down; repair that one first: %w", err)
 		}
-		if isTimeout(err) {
-			return true, err
-		}
-		if down := e.listFailedMembers(ctx, other, node, members); len(down) > 0 {
-			return false, fmt.Errorf("removing its member would lose quorum, because etcd is down on %s; repair that one first: %w", event.Abbreviate(down, ", "), err)
-		}
-		return strings.Contains(err.Error(), "unhealthy cluster"), err // etcd counts a restarted member as healthy only after some seconds
+		return err
 	}
-	return false, err
+	return err
 }
 
-// isTimeout reports whether etcd did not answer a request in time, such as while it elects a leader or while the disk is slow.
-func isTimeout(err error) bool {
+// unhealthyCluster is in the error of etcd if the removal of a member would lose quorum. etcd counts a restarted member as healthy only after
+// some seconds.
+const unhealthyCluster = "unhealthy cluster"
+
+// mayAcceptLater reports whether etcd may accept a removal later that has failed with err. etcd does not answer a request in time while it
+// elects a leader or while the disk is slow.
+func mayAcceptLater(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "context deadline exceeded") ||
-		strings.Contains(err.Error(), "request timed out")
+		strings.Contains(err.Error(), "request timed out") || strings.Contains(err.Error(), unhealthyCluster)
 }
 
-// listFailedMembers returns the names of the etcd members that do not answer, without the member of node. It runs etcdctl on the
-// node that from names.
-func (e *kubeadm) listFailedMembers(ctx context.Context, from, node string, members []gjson.Result) []string {
-	var down []string
-	for _, m := range members {
-		name := m.Get("name").String()
-		if name == node {
-			continue
-		}
-		if _, err := e.etcdctl(ctx, from, m.Get("clientURLs.0").String(), "endpoint", "health"); err != nil {
-			down = append(down, cmp.Or(name, m.Get("peerURLs.0").String())) // etcd reports no name of a member that has never started
-		}
-	}
-	return down
-}
-
-func (e *kubeadm) etcdctl(ctx context.Context, node, url string, args ...string) ([]byte, error) {
+func (e *kubeadm) etcdctl(ctx context.Context, node string, args ...string) ([]byte, error) {
 	const pki = "/etc/kubernetes/pki/etcd/"
-	return e.Command(ctx, node, append([]string{"etcdctl", "--endpoints=" + cmp.Or(url, "https://127.0.0.1:2379"),
-		"--command-timeout=" + etcdctlTimeout.String(),
+	return e.Command(ctx, node, append([]string{"etcdctl", "--endpoints=https://127.0.0.1:2379", "--command-timeout=" + etcdctlTimeout.String(),
 		"--cacert=" + pki + "ca.crt", "--cert=" + pki + "server.crt", "--key=" + pki + "server.key"}, args...)...)
-}
-
-// removeHollow deletes the hollow nodes that a machine simulates. Kubernetes then deletes the pods of these nodes.
-func (e *Engine) removeHollow(ctx context.Context, machine string) error {
-	_, err := e.Kubectl(ctx, "", "delete", "nodes", "-l", HollowLabel+"="+machine, "--wait=false")
-	if err != nil && !errors.Is(err, api.ErrNoControlPlane) {
-		return failure.On(machine, fmt.Errorf("delete its hollow nodes from the cluster: %w", err))
-	}
-	return nil
 }

@@ -72,23 +72,24 @@ func checkSkew(members []member) error {
 				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: a control plane cannot go back", newest, m.Node, m.after)
 		}
 		if m.after.minor > oldest.minor+1 {
-			return engine.NewVersionError(upgradeSteps(oldest, m.after),
+			return engine.NewVersionError(fmt.Sprintf("set nixbench.kubernetes.package to release %d.%d and apply; then to the next minor release", oldest.major, oldest.minor+1),
 				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: kubeadm goes from one minor release to the next only", oldest, m.Node, m.after)
 		}
 		upgrade = true
 	}
 	oldest, newest = controlPlaneVersions(members, func(m member) release { return m.after })
 	for _, m := range members {
+		kubelet := m.after // the older one of its versions during an upgrade of the control plane
+		if upgrade && !m.running.isUnknown() && m.running.compare(kubelet) < 0 {
+			kubelet = m.running
+		}
 		switch {
 		case m.changes() && m.Role != ControlPlane && m.after.minor > oldest.minor:
 			return engine.NewVersionError("apply to the control plane first, or to all nodes at once",
 				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be newer", m.Node, m.after, oldest)
-		case m.changes() && m.after.minor+maxKubeletSkew < newest.minor:
-			return engine.NewVersionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.Node, newest.major, newest.minor-maxKubeletSkew),
-				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be more than three minor releases older", m.Node, m.after, newest)
-		case upgrade && !m.running.isUnknown() && m.running.minor+maxKubeletSkew < newest.minor:
-			return engine.NewVersionError(fmt.Sprintf("upgrade %s to release %d.%d or later first, before the control plane", m.Node, newest.major, newest.minor-maxKubeletSkew),
-				"kubernetes: nixbench.kubernetes.version of the control plane is %s, and %s has a kubelet of %s: a kubelet must not be more than three minor releases older", newest, m.Node, m.running)
+		case (upgrade || m.changes()) && !kubelet.isUnknown() && kubelet.minor+maxKubeletSkew < newest.minor:
+			return engine.NewVersionError(fmt.Sprintf("upgrade %s to release %d.%d or later first", m.Node, newest.major, newest.minor-maxKubeletSkew),
+				"kubernetes: nixbench.kubernetes.version of the control plane is %s, and %s has a kubelet of %s: a kubelet must not be more than three minor releases older", newest, m.Node, kubelet)
 		}
 	}
 	return nil
@@ -105,15 +106,6 @@ func controlPlaneVersions(members []member, of func(member) release) (oldest, ne
 		return release{}, release{}
 	}
 	return slices.MinFunc(all, release.compare), slices.MaxFunc(all, release.compare)
-}
-
-// upgradeSteps describes the versions that an upgrade over several minor releases goes through. No minor release may be skipped.
-func upgradeSteps(from, to release) string {
-	text := fmt.Sprintf("set nixbench.kubernetes.package to release %d.%d and apply", from.major, from.minor+1)
-	for minor := from.minor + 2; minor < to.minor; minor++ {
-		text += fmt.Sprintf("; then to %d.%d", from.major, minor)
-	}
-	return text + fmt.Sprintf("; then to %s", to)
 }
 
 // release is a version of Kubernetes, without the name of a pre-release. The zero value is an unknown version.

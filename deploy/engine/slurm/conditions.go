@@ -15,7 +15,7 @@ func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
 	conditions := e.Pool.Conditions(o, "slurmctld answers", e.checkController, "idle or running jobs")
 	if name := e.accountingNode(); name != "" {
 		conditions = append(conditions, check.Condition{Name: "slurmdbd answers", Every: engine.PollInterval, Probe: e.checkAccounting, Explain: func(ctx context.Context) string {
-			return e.Explain(ctx, []string{name}, func(string) string { return journalFilter(accountingUnit) })
+			return e.Explain(ctx, []string{name}, func(string) string { return accountingUnit })
 		}})
 	}
 	if o.Deep && len(e.NodesOf(Compute)) > 0 {

@@ -27,7 +27,7 @@ func TestConditions(t *testing.T) {
 	}{
 		"well":       {func(c *controller) {}, false, ""},
 		"well, deep": {func(c *controller) { c.job = "c-2\nc-1\n" }, true, ""},
-		"absent":     {func(c *controller) { delete(c.nodes, "c-2") }, false, "2 compute nodes idle or running jobs: c-2 has not registered"},
+		"absent":     {func(c *controller) { delete(c.nodes, "c-2") }, false, "2 compute nodes idle or running jobs: c-2 is not registered with the controller"},
 		"stranger":   {func(c *controller) { c.nodes["c-9"] = c.nodes["c-1"] }, false, "2 compute nodes idle or running jobs: c-9 is registered and is not in the hive"},
 		"down":       {func(c *controller) { c.nodes["c-1"].base = "DOWN" }, false, "2 compute nodes idle or running jobs: c-1 is DOWN+DYNAMIC_NORM"},
 		"drained": {func(c *controller) {

@@ -12,13 +12,15 @@ func (c *client) MustDrain(_ string, n node, o engine.DrainOptions) bool {
 	return !o.Removal || n.isReady() || n["AnyReady"] != "" // a machine with hollow nodes, of which one works
 }
 
-// Mark implements [batch.System]. It sets the state DRAIN of the nodes, with one command for all nodes with the same reason.
+// Mark implements [batch.System]. It sets the state DRAIN of the nodes, with one command for all nodes with the same reason. A node that an
+// administrator has set to DOWN keeps the administrator's reason, so that nixbench does not end this drain: SLURM makes a node that is only
+// DOWN available as soon as its slurmd registers or answers (ReturnToService).
 func (c *client) Mark(ctx context.Context, all map[string]node, nodes []string) error {
 	reasons := map[string][]string{} // the reason of a drain → the nodes
 	for _, name := range nodes {
 		reason := drainReason
 		if n := all[name]; n.isSetDown() {
-			reason += downBefore + n["Reason"]
+			reason = n["Reason"]
 		}
 		reasons[reason] = append(reasons[reason], name)
 	}
@@ -39,13 +41,9 @@ func namesOf(registered map[string]node, nodes []string) string {
 	return strings.Join(names, ",")
 }
 
-func (c *client) Jobs(ctx context.Context, _ string, n node) []string {
-	out, err := c.RunOnHead(ctx, "squeue", "--noheader", "--nodelist="+n["NodeName"], "--format=%i",
-		"--states=RUNNING,COMPLETING,SUSPENDED,CONFIGURING,STAGE_OUT,STOPPED,SIGNALING")
-	if err != nil {
-		return nil
-	}
-	return strings.Fields(out)
+func (c *client) ListJobs(_ string, n node) []string {
+	return []string{"squeue", "--noheader", "--nodelist=" + n["NodeName"], "--format=%i",
+		"--states=RUNNING,COMPLETING,SUSPENDED,CONFIGURING,STAGE_OUT,STOPPED,SIGNALING"}
 }
 
 // Unmark implements [batch.System]. Nodes that nixbench has removed stay drained until nixbench admits them again.
@@ -53,23 +51,12 @@ func (c *client) Unmark(ctx context.Context, all map[string]node, nodes []string
 	return c.undrain(ctx, all, slices.DeleteFunc(nodes, func(name string) bool { return all[name].isRemoved() }))
 }
 
-// undrain ends the drain of nodes. It uses UNDRAIN and not RESUME, because RESUME would make a node available that is down. A node that
-// an administrator had set to DOWN before the drain becomes DOWN again, with the administrator's reason. Such a node stays drained,
-// because SLURM makes a node that is only DOWN available as soon as its slurmd registers or answers (ReturnToService).
+// undrain ends the drain of nodes. It uses UNDRAIN and not RESUME, because RESUME would make a node available that is down.
 func (c *client) undrain(ctx context.Context, registered map[string]node, nodes []string) error {
-	var end []string
-	for _, name := range nodes {
-		n := registered[name]
-		if !n.wasDown() {
-			end = append(end, name)
-		} else if err := c.setState(ctx, n["NodeName"], "down", "reason="+strings.TrimPrefix(n["Reason"], drainReason+downBefore)); err != nil {
-			return err
-		}
-	}
-	if len(end) == 0 {
+	if len(nodes) == 0 {
 		return nil
 	}
-	return c.setState(ctx, namesOf(registered, end), "undrain")
+	return c.setState(ctx, namesOf(registered, nodes), "undrain")
 }
 
 // removedReason is the reason that nixbench sets for a node of the static list in slurm.conf that it has removed. If the node was

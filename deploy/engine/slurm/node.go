@@ -36,7 +36,7 @@ var (
 )
 
 // reasonForm matches a reason, with the user who has set it and the time.
-var reasonForm = regexp.MustCompile(`^(.*) (\[[^\s@\]]+@\d+\])`)
+var reasonForm = regexp.MustCompile(`^(.*) (\[[^\s@\]]+@(\d+)\])`)
 
 // parseNodes parses the output of `scontrol --oneliner show nodes`. The texts that users write may look like values or contain
 // line breaks. So parseNodes reads only lines that have the values of a node, and only the reason of the users' texts.
@@ -50,7 +50,7 @@ func parseNodes(out string) map[string]node {
 		n := node{}
 		if at := userText.FindStringIndex(line); at != nil {
 			if text, isReason := strings.CutPrefix(line[at[0]:], " Reason="); isReason {
-				n["Reason"], n["ReasonSetBy"] = parseReason(text)
+				n.setReason(text)
 			}
 			line = line[:at[0]]
 		}
@@ -69,16 +69,22 @@ func parseNodes(out string) map[string]node {
 	return all
 }
 
-// parseReason splits a text such as "bad disk [root@1795363543]" into the reason and setBy, the user who has set the reason and
-// the time. It ignores any text after them.
-func parseReason(text string) (reason, setBy string) {
+// setReason splits a text such as "bad disk [root@1795363543]" into the reason, who has set the reason, and the time. It ignores any text
+// after them.
+func (n node) setReason(text string) {
 	if at := afterReason.FindStringIndex(text); at != nil {
 		text = text[:at[0]]
 	}
+	n["Reason"] = strings.TrimSpace(text)
 	if m := reasonForm.FindStringSubmatch(text); m != nil {
-		return m[1], m[2]
+		n["Reason"], n["ReasonSetBy"], n["ReasonTime"] = m[1], m[2], m[3]
 	}
-	return strings.TrimSpace(text), ""
+}
+
+// time returns the time in a value. It returns 1970 if the time is unknown.
+func (n node) time(name string) time.Time {
+	seconds, _ := strconv.ParseInt(n[name], 10, 64)
+	return time.Unix(seconds, 0)
 }
 
 // states returns the base state, such as IDLE or MIXED, and the flags of a node, such as DRAIN.
@@ -108,19 +114,7 @@ func (n node) isRemoved() bool {
 	if !n.has("DOWN") && !n.IsDrained() || !strings.HasPrefix(n["Reason"], removedReason) {
 		return false
 	}
-	return !n.slurmdStart().After(n.reasonTime())
-}
-
-// timeOfReason matches the time after a reason, such as 1795363543 in [root@1795363543].
-var timeOfReason = regexp.MustCompile(`@(\d+)\]$`)
-
-// reasonTime returns when the reason was set, by the clock of the controller. It returns 1970 if the time is unknown.
-func (n node) reasonTime() time.Time {
-	var seconds int64
-	if m := timeOfReason.FindStringSubmatch(n["ReasonSetBy"]); m != nil {
-		seconds, _ = strconv.ParseInt(m[1], 10, 64)
-	}
-	return time.Unix(seconds, 0)
+	return !n.slurmdStart().After(n.time("ReasonTime"))
 }
 
 func (n node) IsBusy() bool {
@@ -131,19 +125,12 @@ func (n node) IsBusy() bool {
 // with this reason. Nodes that an administrator or SLURM has drained stay drained.
 const drainReason = "nixbench: it is about to change"
 
-// downBefore follows drainReason in the reason of a drain if an administrator had set the node to DOWN before the drain. The
-// administrator's own reason follows downBefore.
-const downBefore = "; down before: "
-
 // IsDrainedByUs implements [batch.Node]: nixbench has drained the node, and no administrator has changed the reason since then.
 // SLURM itself does not change the reason of a node that is already drained, even if an epilog fails on the node, and deletes the
 // reason at the end of the drain.
 func (n node) IsDrainedByUs() bool {
-	return n.IsDrained() && (n["Reason"] == drainReason || n["Reason"] == removedReason || n.wasDown())
+	return n.IsDrained() && (n["Reason"] == drainReason || n["Reason"] == removedReason)
 }
-
-// wasDown reports whether an administrator had set the node to DOWN before nixbench drained it.
-func (n node) wasDown() bool { return strings.HasPrefix(n["Reason"], drainReason+downBefore) }
 
 // isSetDown reports whether an administrator has set the node to DOWN. SLURM sets nodes to DOWN as its own user, until their
 // slurmd registers.
@@ -176,11 +163,8 @@ func (n node) Problem() string {
 	return ""
 }
 
-// slurmdStart returns when the slurmd that has registered was started, by the clock of the node. It returns 1970 if the time is unknown.
-func (n node) slurmdStart() time.Time {
-	seconds, _ := strconv.ParseInt(n["SlurmdStartTime"], 10, 64)
-	return time.Unix(seconds, 0)
-}
+// slurmdStart returns when the slurmd that has registered was started, by the clock of the node.
+func (n node) slurmdStart() time.Time { return n.time("SlurmdStartTime") }
 
 func (n node) describe() string {
 	if n["Missing"] != "" {

@@ -13,7 +13,7 @@ import (
 // controller is ready when slurmctld answers, and the node with slurmdbd when slurmdbd answers.
 func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Report) error {
 	return engine.AwaitReady(ctx, name, report, func(ctx context.Context) error { return e.checkReady(ctx, name) },
-		func(ctx context.Context) string { return e.ReadLog(ctx, name, e.LogOf(name)) })
+		func(ctx context.Context) string { return e.ReadLog(ctx, name, e.UnitOf(name)) })
 }
 
 // checkReady returns nil if the node works, or if it does not belong to the cluster.
@@ -32,7 +32,7 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 		return nil
 	case !isMember:
 		return errors.New("it has not registered with the controller")
-	case !n.isReady() && !n.wasDown():
+	case !n.isReady() && !n.isSetDown():
 		return errors.New("it is " + n.describe())
 	}
 	return e.checkRegistered(ctx, name, n)
@@ -58,7 +58,7 @@ func (e *Engine) checkRegistered(ctx context.Context, name string, n node) error
 // controller.
 func (e *Engine) FindFaults(ctx context.Context, name string) ([]engine.Fault, error) {
 	faults, err := e.Cluster.FindFaults(ctx, name, e.units(name)...)
-	if err == nil && len(faults) == 0 && e.unitOf(name) != "" {
+	if err == nil && len(faults) == 0 && e.UnitOf(name) != "" {
 		if problem := e.checkMunge(ctx, name); problem != "" {
 			faults = append(faults, engine.Fault{Unit: mungeUnit, State: problem, Lasts: true})
 		}
@@ -87,7 +87,7 @@ func (e *Engine) checkMunge(ctx context.Context, name string) string {
 
 // units returns the systemd units that SLURM needs on a node of the hive, in the order in which they start.
 func (e *Engine) units(name string) []string {
-	unit := e.unitOf(name)
+	unit := e.UnitOf(name)
 	switch {
 	case unit == "":
 		return nil
@@ -105,11 +105,7 @@ const (
 	accountingUnit = "slurmdbd.service" // the systemd unit becomes active when slurmdbd answers
 )
 
-// unitOf returns the systemd unit of SLURM's daemon on a node of the hive.
-func (c *client) unitOf(name string) string {
+// UnitOf implements [batch.System]. It returns the systemd unit of SLURM's daemon on a node of the hive.
+func (c *client) UnitOf(name string) string {
 	return map[string]string{Controller: "slurmctld.service", Compute: "slurmd.service", Accounting: accountingUnit}[c.Member(name).Role]
 }
-
-func (c *client) LogOf(name string) string { return journalFilter(c.unitOf(name)) }
-
-func journalFilter(unit string) string { return "--unit=" + unit }

@@ -34,8 +34,7 @@ type client struct{ batch.Head }
 func New(c engine.Cluster) *Engine {
 	controller := &client{batch.Head{Cluster: c, Kind: "slurm", Role: Controller, Absent: errNoController, NotSetUp: notSetUpError, Owner: asNobody,
 		List: "squeue", Cancel: "scancel", Undrained: "with --no-drain the node changes while they run"}}
-	return &Engine{controller, batch.Pool[node]{Head: &controller.Head, System: controller, Unit: "slurmd.service", Absent: " has not registered",
-		Extra: func(node) string { return " is registered and is not in the hive" }}}
+	return &Engine{controller, batch.Pool[node]{Head: &controller.Head, System: controller, Unit: "slurmd.service"}}
 }
 
 // asNobody is the first part of a command line: the rest runs as the user nobody, because slurmctld refuses jobs of root

@@ -431,7 +431,7 @@ func TestAdministratorsDrain(t *testing.T) {
 }
 
 // A node that an administrator has set to DOWN stays out of service while it changes, also if its slurmd registers (ReturnToService) or the run is
-// killed, and is DOWN again afterwards, and drained, with the same reason. It is no failure at the end of a run.
+// killed, and is drained afterwards with the same reason. It is no failure at the end of a run.
 func TestAdministratorsDown(t *testing.T) {
 	for name, registers := range map[string]bool{"slurmd restarts": true, "slurmd runs on": false} {
 		c := newController(t, "c-1", "c-2")
@@ -456,7 +456,7 @@ func TestAdministratorsDown(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if n.base != "DOWN" || n.reason != "bad disk: sda" || len(n.flags) != 1 || len(c.nodes["c-2"].flags) > 0 {
+		if n.reason != "bad disk: sda" || len(n.flags) != 1 || len(c.nodes["c-2"].flags) > 0 {
 			t.Errorf("%s: %+v, %+v", name, n, c.nodes["c-2"])
 		}
 		for _, except := range [][]string{nil, {"c-1"}} {

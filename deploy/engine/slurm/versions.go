@@ -20,11 +20,7 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	if err != nil {
 		return nil, err
 	}
-	releases := map[string]release{}
-	for name, version := range after {
-		releases[name] = parseRelease(version)
-	}
-	return changes, e.checkReleases(observed, releases)
+	return changes, e.checkReleases(observed, after)
 }
 
 // observeVersions returns the versions of slurmctld and of each registered slurmd. If slurmdbd runs on a node of its own and
@@ -58,46 +54,40 @@ func (e *Engine) observeVersions(ctx context.Context) (map[string]string, error)
 
 var slurmdbdVersion = regexp.MustCompile(`(?m)^SLURMDBD_VERSION\s*=\s*(\S+)`)
 
-func (e *Engine) checkReleases(observed map[string]string, after map[string]release) error {
-	controller := e.Node()
-	errs := []error{checkUpgrade("slurmctld", controller, observed[controller], after[controller])}
-	if name := e.accountingNode(); name != "" && name != controller {
-		errs = append(errs, checkUpgrade("slurmdbd", name, observed[name], after[name]),
-			checkPair("slurmdbd", name, after[name], "slurmctld", controller, after[controller]))
+// daemon is a daemon of SLURM on a node, with its release.
+type daemon struct {
+	name, node string
+	release
+}
+
+// checkReleases returns an error unless each daemon of this run can read the state that the running daemon has written, and accepts the daemons
+// that connect to it.
+func (e *Engine) checkReleases(observed, after map[string]string) error {
+	running := func(name, node string) daemon { return daemon{name, node, parseRelease(observed[node])} }
+	planned := func(name, node string) daemon { return daemon{name, node, parseRelease(after[node])} }
+	controller := planned("slurmctld", e.Node())
+	errs := []error{controller.checkSupport(running("slurmctld", e.Node()))}
+	if name := e.accountingNode(); name != "" && name != e.Node() {
+		accounting := planned("slurmdbd", name)
+		errs = append(errs, accounting.checkSupport(running("slurmdbd", name)), accounting.checkSupport(controller))
 	}
 	for _, name := range e.NodesOf(Compute) {
-		errs = append(errs, checkPair("slurmctld", controller, after[controller], "slurmd", name, after[name]))
+		errs = append(errs, controller.checkSupport(planned("slurmd", name)))
 	}
 	return cmp.Or(errs...) // the first one
 }
 
-// checkUpgrade returns an error unless a daemon of the desired release can read the state that the running daemon has written.
-func checkUpgrade(daemon, node, observed string, desired release) error {
-	running := parseRelease(observed)
+// checkSupport returns an error unless d supports the release of another daemon, which is the running one on the same node or connects to d.
+func (d daemon) checkSupport(other daemon) error {
 	switch {
-	case running == 0 || desired == 0:
+	case d.release == 0 || other.release == 0:
 		return nil
-	case desired < running:
-		return engine.NewVersionError(fmt.Sprintf("set nixbench.slurm.package to release %s or later", running),
-			"slurm: %s runs %s of release %s, and its nixbench.slurm.package is %s: %s cannot read the state of a newer release", node, daemon, running, desired, daemon)
-	case running < desired.oldestSupported():
-		return engine.NewVersionError(fmt.Sprintf("apply with release %s first", running.newestReader()),
-			"slurm: %s runs %s of release %s, and its nixbench.slurm.package is %s, which cannot read the state of releases before %s", node, daemon, running, desired, desired.oldestSupported())
-	}
-	return nil
-}
-
-// checkPair returns an error unless the server, such as slurmctld, accepts the release of the client, such as slurmd.
-func checkPair(server, serverNode string, serverRelease release, client, clientNode string, clientRelease release) error {
-	switch {
-	case serverRelease == 0 || clientRelease == 0:
-		return nil
-	case clientRelease > serverRelease:
-		return engine.NewVersionError("apply to "+serverNode+" first, or to all nodes at once",
-			"slurm: nixbench.slurm.package of %s is release %s, and that of %s %s: %s must not be newer than %s", clientNode, clientRelease, serverNode, serverRelease, client, server)
-	case clientRelease < serverRelease.oldestSupported():
-		return engine.NewVersionError(fmt.Sprintf("apply with release %s to all nodes first", clientRelease.newestReader()),
-			"slurm: %s has release %s, and nixbench.slurm.package of %s is %s: this %s does not support a %s before release %s", clientNode, clientRelease, serverNode, serverRelease, server, client, serverRelease.oldestSupported())
+	case other.release > d.release:
+		return engine.NewVersionError(fmt.Sprintf("set nixbench.slurm.package of %s to release %s or later, and apply to this node first or to all nodes at once", d.node, other.release),
+			"slurm: nixbench.slurm.package of %s is release %s, and %s of %s has release %s: %s does not support newer releases", d.node, d.release, other.name, other.node, other.release, d.name)
+	case other.release < d.oldestSupported():
+		return engine.NewVersionError(fmt.Sprintf("apply release %s to all nodes first", d.oldestSupported()),
+			"slurm: nixbench.slurm.package of %s is release %s, and %s of %s has release %s: this %s does not support releases before %s", d.node, d.release, other.name, other.node, other.release, d.name, d.oldestSupported())
 	}
 	return nil
 }
@@ -133,16 +123,6 @@ func (r release) oldestSupported() release {
 		return r - 2
 	}
 	return r - 3
-}
-
-// newestReader returns the newest release that can read the state that r has written.
-func (r release) newestReader() release {
-	for newest := r + 3; newest > r; newest-- {
-		if newest.oldestSupported() <= r {
-			return newest
-		}
-	}
-	return r
 }
 
 func (r release) String() string {

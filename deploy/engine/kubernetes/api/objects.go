@@ -24,18 +24,23 @@ func (c *Client) Nodes(ctx context.Context) (map[string]gjson.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]gjson.Result{}
-	for _, n := range items {
-		if HollowMachine(n) == "" {
-			all[NodeName(n)] = n
-		}
-	}
-	return all, nil
+	nodes, _ := SplitHollow(items)
+	return nodes, nil
 }
 
-// HollowMachine returns the name of the machine that simulates a hollow node, or an empty string if the node is not hollow.
-func HollowMachine(n gjson.Result) string {
-	return n.Get("metadata.labels." + gjson.Escape(HollowLabel)).String()
+// SplitHollow returns the Node objects that are not hollow, by name, and the number of hollow nodes that are Ready, by the name of the
+// machine that simulates them.
+func SplitHollow(all []gjson.Result) (nodes map[string]gjson.Result, readyHollow map[string]int) {
+	nodes, readyHollow = map[string]gjson.Result{}, map[string]int{}
+	for _, n := range all {
+		switch machine := n.Get("metadata.labels." + gjson.Escape(HollowLabel)).String(); {
+		case machine == "":
+			nodes[NodeName(n)] = n
+		case IsReady(n):
+			readyHollow[machine]++
+		}
+	}
+	return nodes, readyHollow
 }
 
 func NodeName(n gjson.Result) string { return n.Get("metadata.name").String() }
