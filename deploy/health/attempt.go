@@ -52,36 +52,44 @@ func (c Checks) attempt(ctx context.Context, one nixeval.HealthCheck) error {
 	if err != nil {
 		return fmt.Errorf("%s: %s", subject, shorten(failure.TextOn(c.node, err)))
 	}
-	if err := run(ctx, conn); err != nil {
-		return fmt.Errorf("%s: %s", subject, shorten(c.describe(ctx, err)))
+	answer, err := run(ctx, conn)
+	if err != nil {
+		answer = cmp.Or(c.describe(ctx, err), "failed")
 	}
-	return nil
+	if answer == "" {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", subject, shorten(answer))
 }
 
-// prepare returns what a check is about, such as its URL, and the function that runs the check once over a connection. address is
-// the address of the node where the check runs.
-func (c Checks) prepare(one nixeval.HealthCheck, address string) (subject string, run func(context.Context, *remote.Conn) error) {
+// runner runs a check once over a connection. answer is the answer because of which the check has not passed, such as `status 503 Service
+// Unavailable`. It is empty if the check has passed.
+type runner func(ctx context.Context, conn *remote.Conn) (answer string, err error)
+
+// prepare returns what a check is about, such as its URL, and the function that runs the check. address is the address of the node where
+// the check runs.
+func (c Checks) prepare(one nixeval.HealthCheck, address string) (subject string, run runner) {
 	switch {
 	case one.TCP != nil:
 		target := withHost(*one.TCP, address)
-		return target, func(ctx context.Context, conn *remote.Conn) error {
+		return target, func(ctx context.Context, conn *remote.Conn) (string, error) {
 			accepted, err := conn.Dial(ctx, "tcp", target)
 			if err == nil {
 				accepted.Close()
 			}
-			return err
+			return "", err
 		}
 	case one.HTTP != nil:
 		u, _ := url.Parse(*one.HTTP) // the survey has checked it
 		u.Host = withHost(u.Host, address)
 		shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path} // the rest may contain a password or a token
-		return shown.String(), func(ctx context.Context, conn *remote.Conn) error { return request(ctx, conn, u) }
+		return shown.String(), func(ctx context.Context, conn *remote.Conn) (string, error) { return request(ctx, conn, u) }
 	}
 	cmd := remote.Cmd{Argv: one.Command, Sudo: true}
 	if one.From == nixeval.FromHere {
 		cmd.Sudo, cmd.Argv = false, append([]string{"env", "NIXBENCH_NODE=" + c.node, "NIXBENCH_ADDRESS=" + address}, one.Command...)
 	}
-	return path.Base(one.Command[0]), func(ctx context.Context, conn *remote.Conn) error { return runCommand(ctx, conn, cmd) }
+	return path.Base(one.Command[0]), func(ctx context.Context, conn *remote.Conn) (string, error) { return runCommand(ctx, conn, cmd) }
 }
 
 // withHost returns the address with a host if it has none: `:80` becomes `127.0.0.1:80`.
@@ -92,22 +100,13 @@ func withHost(address, host string) string {
 	return address
 }
 
-// answerError is an answer to a check because of which the check has not passed, such as `status 503 Service Unavailable`.
-type answerError struct{ text string }
-
-func (e answerError) Error() string { return e.text }
-
-func newAnswerError(answer, text string) error {
-	return answerError{strings.TrimSuffix(answer+": "+strings.TrimSpace(text), ": ")}
-}
-
-// request sends an HTTP request, and follows no redirect. It returns an error unless the status is from 200 to 399. It does not use
+// request sends an HTTP request, and follows no redirect. The answer is empty if the status is from 200 to 399. It does not use
 // [http.Transport], which writes what a server sends unexpectedly to the log of the process.
-func request(ctx context.Context, conn *remote.Conn, u *url.URL) error {
+func request(ctx context.Context, conn *remote.Conn, u *url.URL) (string, error) {
 	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	raw, err := conn.Dial(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer raw.Close()
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
@@ -120,7 +119,7 @@ func request(ctx context.Context, conn *remote.Conn, u *url.URL) error {
 		r.SetBasicAuth(u.User.Username(), password)
 	}
 	if err := r.Write(stream); err != nil {
-		return err
+		return "", err
 	}
 	reader := bufio.NewReader(io.LimitReader(stream, maxAnswer))
 	answer, err := http.ReadResponse(reader, r)
@@ -128,35 +127,33 @@ func request(ctx context.Context, conn *remote.Conn, u *url.URL) error {
 		answer, err = http.ReadResponse(reader, r)
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	if answer.StatusCode >= 200 && answer.StatusCode < 400 {
-		return nil
+		return "", nil
 	}
 	body, _ := io.ReadAll(answer.Body) // the status is the answer, also if the body is incomplete
-	return newAnswerError("status "+answer.Status, string(body))
+	return "status " + strings.TrimSuffix(answer.Status+": "+strings.TrimSpace(string(body)), ": "), nil
 }
 
-// runCommand runs a command. If it fails, the error is its exit status, and the last line that it has printed.
-func runCommand(ctx context.Context, conn *remote.Conn, cmd remote.Cmd) error {
+// runCommand runs a command. If it fails, the answer is its exit status, and the last line that it has printed.
+func runCommand(ctx context.Context, conn *remote.Conn, cmd remote.Cmd) (string, error) {
 	out, err := conn.Output(ctx, cmd)
 	var failed *remote.RunError
 	if !errors.As(err, &failed) {
-		return err
+		return "", err
 	}
 	answer := fmt.Sprintf("exit status %d", failed.ExitStatus)
 	if failed.Signal != "" {
 		answer = "signal " + failed.Signal
 	}
 	printed := cmp.Or(strings.TrimSpace(failed.Stderr), strings.TrimSpace(string(out)))
-	return newAnswerError(answer, printed[strings.LastIndex(printed, "\n")+1:])
+	return strings.TrimSuffix(answer+": "+strings.TrimSpace(printed[strings.LastIndex(printed, "\n")+1:]), ": "), nil
 }
 
 func (c Checks) describe(ctx context.Context, err error) string {
 	var refused *ssh.OpenChannelError
 	switch {
-	case errors.As(err, new(answerError)):
-		return err.Error()
 	case ctx.Err() != nil:
 		return "no answer"
 	case errors.As(err, &refused) && refused.Reason == ssh.Prohibited:
