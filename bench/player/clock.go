@@ -3,7 +3,7 @@ package player
 import (
 	"context"
 	"fmt"
-	"strconv"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -24,7 +24,7 @@ type Clock struct {
 // Clocks converts times of a node's clock to the clock of this machine. It contains a reading before and a reading after a workload.
 type Clocks struct{ Before, After Clock }
 
-// ReadClock compares the clock of a node with the clock of this machine. date runs the command `date +%s%N` on the node.
+// ReadClock compares the clock of a node with the clock of this machine. date runs the command `date +%s.%N` on the node.
 func ReadClock(ctx context.Context, date func(context.Context) ([]byte, error)) (Clock, error) {
 	var best Clock
 	for i := range clockReads {
@@ -34,12 +34,11 @@ func ReadClock(ctx context.Context, date func(context.Context) ([]byte, error)) 
 		if err != nil {
 			return Clock{}, fmt.Errorf("read the clock: %w", err)
 		}
-		nanoseconds, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
-		if err != nil || nanoseconds <= 0 {
-			return Clock{}, fmt.Errorf("read the clock: date printed %.60q", out)
+		at, err := ParseTime(strings.TrimSpace(string(out)))
+		if err != nil {
+			return Clock{}, fmt.Errorf("read the clock: %w", err)
 		}
 		if i == 0 || half < best.Error {
-			at := time.Unix(0, nanoseconds)
 			best = Clock{Offset: at.Sub(sent.Add(half)), Error: half, At: at}
 		}
 	}
@@ -74,16 +73,13 @@ func (c Clocks) Local(onNode time.Time) time.Time {
 	return onNode.Add(-offset)
 }
 
+var timeForm = regexp.MustCompile(`^[0-9]{1,10}\.([0-9]{6}|[0-9]{9})$`)
+
 // ParseTime parses a time in the form of the variable EPOCHREALTIME of bash, seconds with six decimals, or with the nine decimals of date.
 func ParseTime(text string) (time.Time, error) {
-	seconds, decimals, _ := strings.Cut(text, ".")
-	s, errSeconds := strconv.ParseInt(seconds, 10, 64)
-	ns, errDecimals := strconv.ParseUint(decimals, 10, 32)
-	if errSeconds != nil || errDecimals != nil || len(decimals) != 6 && len(decimals) != 9 {
+	since, err := time.ParseDuration(text + "s")
+	if err != nil || !timeForm.MatchString(text) {
 		return time.Time{}, fmt.Errorf("unexpected time %.60q", text)
 	}
-	if len(decimals) == 6 {
-		ns *= 1000
-	}
-	return time.Unix(s, int64(ns)), nil
+	return time.Unix(0, int64(since)), nil
 }

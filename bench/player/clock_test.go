@@ -3,7 +3,7 @@ package player
 import (
 	"context"
 	"errors"
-	"strconv"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +17,7 @@ func TestReadClock(t *testing.T) {
 			if n++; n != 3 { // a slow answer whose way back takes all the time
 				defer time.Sleep(20 * time.Millisecond)
 			}
-			return strconv.AppendInt(nil, time.Now().Add(ahead).UnixNano(), 10), nil
+			return []byte(epoch(time.Now().Add(ahead))), nil
 		})
 		if err != nil || n != clockReads {
 			t.Fatalf("%d reads, %v", n, err)
@@ -57,7 +57,7 @@ func TestReadClockAgain(t *testing.T) {
 				if offset == -1 || ctx.Err() != nil {
 					return nil, errors.New("connection lost")
 				}
-				return strconv.AppendInt(nil, time.Now().Add(offset).UnixNano(), 10), nil
+				return []byte(epoch(time.Now().Add(offset))), nil
 			}
 		}
 		before, err := ReadClock(t.Context(), date(0))
@@ -96,3 +96,6 @@ func TestReadClockErrors(t *testing.T) {
 		}
 	}
 }
+
+// epoch returns a time as the command date prints it.
+func epoch(t time.Time) string { return fmt.Sprintf("%d.%09d", t.Unix(), t.Nanosecond()) }

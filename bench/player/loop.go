@@ -12,6 +12,9 @@ const maxFailures = 5
 // goroutine, to take over the result.
 type Task func() (takeOver func() error)
 
+// Reading is a reading that [Loop] does in the background. Loop then calls the returned function in its own goroutine.
+type Reading func(ctx context.Context) (takeOver func() error, err error)
+
 // Loop submits the jobs of a workload and reads what happened to the jobs. Submissions and readings run in the background; Loop
 // calls all other functions from one goroutine.
 type Loop struct {
@@ -21,11 +24,9 @@ type Loop struct {
 	// Submit returns the next submission that is due. If no submission is due, it returns nil and the time at which Loop calls Submit again.
 	Submit func(now time.Time) (Task, time.Time)
 	// Read returns the next reading of what happened to the jobs. A reading that fails is repeated. The loop ends after
-	// [maxFailures] failures in a row.
-	Read func() func() (takeOver func() error, err error)
-	// Last is called after ctx has ended, when the running submissions have ended or have had a short time to end. It reads what
-	// has happened to the jobs until then.
-	Last func(ctx context.Context)
+	// [maxFailures] failures in a row. There is a last reading after ctx has ended, when the running submissions have ended or have
+	// had a short time to end.
+	Read func() Reading
 }
 
 // Run submits jobs and reads what happens to them until all jobs have ended. When ctx ends, it returns the cause of that end.
@@ -50,7 +51,7 @@ func (l Loop) Run(ctx context.Context) error {
 			isReading = true
 			next := l.Read()
 			go func() {
-				takeOver, err := next()
+				takeOver, err := next(ctx)
 				readings <- reading{takeOver, err}
 			}()
 		}
@@ -99,7 +100,9 @@ func (l Loop) stop(ctx context.Context, submissions <-chan func() error, submitt
 	}
 	last, cancel := lastContext(ctx)
 	defer cancel()
-	l.Last(last)
+	if takeOver, err := l.Read()(last); err == nil {
+		_ = takeOver()
+	}
 	return context.Cause(ctx)
 }
 

@@ -70,4 +70,17 @@ func (q *Queue) End(job string, at time.Time) {
 	delete(q.held, job)
 }
 
+// Arrays divides jobs into groups of equal jobs in a row, each of which a scheduler takes as one job array. size returns the largest group that
+// may begin with a job.
+func Arrays(jobs []workload.Job, size func(workload.Job) int) (arrays [][]workload.Job) {
+	for len(jobs) > 0 {
+		n, largest := 1, size(jobs[0])
+		for n < min(len(jobs), largest) && jobs[0].Like(jobs[n]) {
+			n++
+		}
+		arrays, jobs = append(arrays, jobs[:n]), jobs[n:]
+	}
+	return arrays
+}
+
 func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }

@@ -67,7 +67,7 @@ func (r *Remote) Observed() Observations {
 
 // dateOn returns a function that reads the clock of a node with the command date.
 func (r *Remote) dateOn(node string) func(context.Context) ([]byte, error) {
-	return func(ctx context.Context) ([]byte, error) { return r.RunOn(ctx, node, nil, "date", "+%s%N") }
+	return func(ctx context.Context) ([]byte, error) { return r.RunOn(ctx, node, nil, "date", "+%s.%N") }
 }
 
 func (r *Remote) ClockBefore(node string) Clock { return r.before[node] }

@@ -112,10 +112,10 @@ func (t *Tail[T]) Begin(ctx context.Context, isFirst func(T) bool) error {
 }
 
 // Read returns [Loop.Read], which calls add with new lines.
-func (t *Tail[T]) Read(ctx context.Context, add func([]T)) func() func() (func() error, error) {
-	return func() func() (func() error, error) {
+func (t *Tail[T]) Read(add func([]T)) func() Reading {
+	return func() Reading {
 		from := t.offset
-		return func() (func() error, error) {
+		return func(ctx context.Context) (func() error, error) {
 			if t.Wait { // the next read reports an error
 				_, _ = t.Run(ctx, nil, "bash", "-c", waitScript, "bash", t.File(), strconv.Itoa(from))
 			}
@@ -132,15 +132,6 @@ func (t *Tail[T]) Read(ctx context.Context, add func([]T)) func() func() (func()
 				t.active = time.Now()
 				return t.Check(ctx)
 			}, err
-		}
-	}
-}
-
-// Last returns [Loop.Last], which calls add with the lines that the program has written until then.
-func (t *Tail[T]) Last(add func([]T)) func(context.Context) {
-	return func(ctx context.Context) {
-		if lines, _, err := t.read(ctx, t.offset); err == nil {
-			add(lines)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -84,7 +83,7 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	}
 	switch text := strings.Join(argv, " "); {
 	case argv[0] == "date" && node != "leader-1":
-		return strconv.AppendInt(nil, time.Now().UnixNano(), 10), nil
+		return []byte(epoch(time.Now())), nil
 	case strings.Contains(text, "-stamps") && node != "compute-1": // where the jobs run
 		return nil, nil
 	case strings.Contains(text, "-stamps"):
@@ -100,7 +99,7 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 		if n > 5 {
 			now = now.Add(f.drift)
 		}
-		return []byte(strconv.FormatInt(now.UnixNano(), 10) + "\n"), nil
+		return []byte(epoch(now) + "\n"), nil
 	}
 	var input []byte
 	if stdin != nil {
@@ -136,3 +135,6 @@ func (f *fakeCluster) replace(text string) string {
 func usage() string {
 	return "flux-broker-*|1500000|1048576\n"
 }
+
+// epoch returns a time as the command date prints it.
+func epoch(t time.Time) string { return fmt.Sprintf("%d.%09d", t.Unix(), t.Nanosecond()) }

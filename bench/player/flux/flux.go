@@ -94,7 +94,6 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 
 func (p *Player) follow(ctx context.Context, t *trial) error {
 	return player.Loop{
-		Poll: p.program.Poll, Done: func() bool { return len(t.ended) == len(t.jobs) },
-		Read: p.program.Read(ctx, t.addLines), Last: p.program.Last(t.addLines),
+		Poll: p.program.Poll, Done: func() bool { return len(t.ended) == len(t.jobs) }, Read: p.program.Read(t.addLines),
 	}.Run(ctx)
 }

@@ -1,11 +1,14 @@
 package flux
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/bench/player"
 )
@@ -38,8 +41,7 @@ func parseLimits(out string) ([]player.Limit, error) {
 	if scheduler == "" {
 		return nil, fmt.Errorf("no module of the leader has the service sched: %.200q", modules)
 	}
-	var settings map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(config), &settings); err != nil {
+	if !json.Valid([]byte(config)) {
 		return nil, fmt.Errorf("flux config get printed %.100q", config)
 	}
 	limits := []player.Limit{{Name: "scheduler", Value: scheduler}}
@@ -47,7 +49,7 @@ func parseLimits(out string) ([]player.Limit, error) {
 		limits = append(limits, player.Limit{Name: scheduler + ": queue-depth", Value: findQueueDepth(scheduler, module)})
 	}
 	for _, name := range settingsTables {
-		if table := string(settings[name]); table != "" && table != "{}" && table != "null" {
+		if table := gjson.Get(config, name).Raw; table != "" && table != "{}" && table != "null" {
 			limits = append(limits, player.Limit{Name: name, Value: table})
 		}
 	}
@@ -68,17 +70,9 @@ func findScheduler(modules string) string {
 
 // findQueueDepth returns the argument queue-depth with which a scheduler in Python was loaded.
 func findQueueDepth(scheduler, module string) string {
-	var m struct {
-		Name string
-		Args []string
-	}
-	if json.Unmarshal([]byte(module), &m) != nil || m.Name != scheduler {
+	if !json.Valid([]byte(module)) || gjson.Get(module, "name").String() != scheduler {
 		return "unknown"
 	}
-	for _, a := range m.Args {
-		if value, ok := strings.CutPrefix(a, "queue-depth="); ok {
-			return value
-		}
-	}
-	return "8 (default)" // the number of jobs that the schedulers in Python consider at once
+	_, depth, _ := strings.Cut(gjson.Get(module, `args.#(%"queue-depth=*")`).String(), "=")
+	return cmp.Or(depth, "8 (default)") // the number of jobs that the schedulers in Python consider at once
 }

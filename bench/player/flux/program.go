@@ -91,22 +91,17 @@ func parseLine(text []byte) (l line, err error) {
 	return l, err
 }
 
-// request is a line of the file with jobs that program.py reads.
-type request struct {
-	Job    string   `json:"job"`
-	Submit float64  `json:"submit"`
-	After  []string `json:"after,omitempty"`
-	Think  float64  `json:"think"`
-	Spec   object   `json:"spec"`
-}
-
 type object map[string]any
 
+// encodeJobs returns the file with jobs that program.py reads.
 func encodeJobs(jobs []workload.Job) []byte {
 	var b bytes.Buffer
+	lines := json.NewEncoder(&b)
 	for _, j := range jobs {
-		line, _ := json.Marshal(request{j.ID, j.Submit, j.After, j.Think, jobspec(j)}) // cannot fail: the times are finite
-		b.Write(append(line, '\n'))
+		_ = lines.Encode(struct { // cannot fail: the times are finite
+			workload.Job
+			Spec object `json:"spec"`
+		}{j, jobspec(j)})
 	}
 	return b.Bytes()
 }

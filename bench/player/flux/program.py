@@ -2,8 +2,7 @@
 #
 #   flux python program.py JOBS START
 #
-# JOBS is a file with one job per line: its id in the workload, the seconds after the start at which it is submitted, the ids of the jobs
-# that must have ended before it starts, its think time (the seconds from their end to its submission), and its jobspec. START is a named pipe, from which the program reads the start, in seconds since the
+# JOBS is a file with one job per line, as in the workload, with its jobspec. START is a named pipe, from which the program reads the start, in seconds since the
 # epoch on the clock of this node, when it is ready. The lines that it writes:
 #
 #   {"ready": true}                                                   the program receives the events of jobs
@@ -92,10 +91,10 @@ class Player:
     def advance(self, at, n, job):
         """Submit a job whose time has come, unless it must wait for another job, or for the end of its think time."""
         for a in job.get("after", []):
-            if a not in self.ids or job["think"] > 0 and self.ids[a] not in self.ended:
+            if a not in self.ids or job.get("think", 0) > 0 and self.ids[a] not in self.ended:
                 self.blocked.setdefault(a, []).append((at, n, job))
                 return
-        if job["think"] > 0:
+        if job.get("think", 0) > 0:
             at = max(self.ended[self.ids[a]] for a in job["after"]) + job["think"] - self.start
             if self.start + at > time.time():
                 heapq.heappush(self.waiting, (at, n, job))
@@ -110,10 +109,10 @@ class Player:
         system["dependencies"] = [{"scheme": "afterany", "value": str(i)} for i in ids if i not in self.ended]
         at = time.time()
         flux.job.submit_async(self.handle, json.dumps(job["spec"])).then(self.on_answer, job)
-        self.write(job=job["job"], submit=at, took=time.time() - at)
+        self.write(job=job["id"], submit=at, took=time.time() - at)
 
     def on_answer(self, future, job):
-        name = job["job"]
+        name = job["id"]
         try:
             self.ids[name] = int(flux.job.submit_get_id(future))
             self.write(job=name, id=self.ids[name])

@@ -111,7 +111,7 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	case len(argv) > 2 && argv[0] == "sh" && argv[2] == "--":
 		return []byte("etcd|2000000|2097152\n"), nil
 	case argv[0] == "date" && node != cmp.Or(f.client, "cp-1"): // the other clocks show the right time
-		return strconv.AppendInt(nil, now.UnixNano(), 10), nil
+		return []byte(epoch(now)), nil
 	case slices.Equal(argv, stampsCommand):
 		if node == "worker-1" {
 			return []byte(f.logs), nil
@@ -147,7 +147,7 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 		if f.count["date of cp-1"]++; f.count["date of cp-1"] > 5 {
 			now = now.Add(f.drift)
 		}
-		return strconv.AppendInt(nil, now.Add(ahead).UnixNano(), 10), nil
+		return []byte(epoch(now.Add(ahead))), nil
 	case argv[0] == "sh" && strings.HasPrefix(script, "systemctl --quiet is-active"):
 		if !f.watching || f.ended {
 			return []byte("ended\n"), nil
@@ -353,3 +353,6 @@ func (f *fakeCluster) create(o map[string]any) error {
 	}
 	return nil
 }
+
+// epoch returns a time as the command date prints it.
+func epoch(t time.Time) string { return fmt.Sprintf("%d.%09d", t.Unix(), t.Nanosecond()) }

@@ -37,38 +37,34 @@ func (p *Player) pullImage(ctx context.Context) error {
 				"tolerations": []object{{"operator": "Exists"}}, "containers": []object{{"name": "image", "image": p.objects.Image, "imagePullPolicy": "IfNotPresent",
 					"command": []string{"/nixbench-none"}}}}})
 	}
+	var digests, missing []string
 	list, err := json.Marshal(newList(pods))
-	if err != nil {
-		return err
+	if err == nil {
+		err = p.ensure(ctx, list, "--validate=false", "--filename=-")
 	}
-	if _, err := p.runAdmin(ctx, list, "create", "--validate=false", "--filename=-"); err != nil && !strings.Contains(err.Error(), "(AlreadyExists)") {
-		return fmt.Errorf("kubernetes: pull the image %s: %w", p.objects.Image, err)
-	}
-	for {
-		out, err := p.runAdmin(ctx, nil, "get", "pods", "--namespace="+namespace, "--selector="+imageLabel+"=1", "--output="+imageFields)
-		if err != nil && ctx.Err() == nil {
-			return fmt.Errorf("kubernetes: pull the image %s: %w", p.objects.Image, err)
-		}
-		var digests, missing []string
-		for line := range strings.Lines(string(out)) {
-			f := strings.SplitN(strings.TrimSpace(line), "|", 3)
-			if len(f) == 3 && f[1] != "" {
-				digests = append(digests, f[1])
-			} else {
-				missing = append(missing, strings.Join(f, " "))
+	if err == nil {
+		err = engine.Poll(ctx, engine.PollInterval, func() (bool, error) {
+			out, err := p.runAdmin(ctx, nil, "get", "pods", "--namespace="+namespace, "--selector="+imageLabel+"=1", "--output="+imageFields)
+			digests, missing = nil, nil
+			for line := range strings.Lines(string(out)) {
+				f := strings.SplitN(strings.TrimSpace(line), "|", 3)
+				if len(f) == 3 && f[1] != "" {
+					digests = append(digests, f[1])
+				} else {
+					missing = append(missing, strings.Join(f, " "))
+				}
 			}
-		}
-		slices.Sort(digests)
-		switch same := slices.Compact(slices.Clone(digests)); {
-		case len(digests) == len(nodes) && len(same) == 1:
-			p.Image = digests[0]
-			_, err := p.runAdmin(ctx, nil, "delete", "pods", "--namespace="+namespace, "--selector="+imageLabel+"=1", "--wait=true")
-			return err
-		case len(same) > 1:
-			return fmt.Errorf("kubernetes: the image %s is not the same on all workers: %s", p.objects.Image, strings.Join(same, ", "))
-		}
-		if !engine.Sleep(ctx, engine.PollInterval) {
-			return fmt.Errorf("kubernetes: pull the image %s: %w: %s", p.objects.Image, context.Cause(ctx), strings.Join(missing, "; "))
-		}
+			return len(digests) >= len(nodes), err
+		})
 	}
+	if err != nil {
+		return fmt.Errorf("kubernetes: pull the image %s: %w%s", p.objects.Image, err, strings.TrimSuffix(": "+strings.Join(missing, "; "), ": "))
+	}
+	slices.Sort(digests)
+	if digests = slices.Compact(digests); len(digests) > 1 {
+		return fmt.Errorf("kubernetes: the image %s is not the same on all workers: %s", p.objects.Image, strings.Join(digests, ", "))
+	}
+	p.Image = digests[0]
+	_, err = p.runAdmin(ctx, nil, "delete", "pods", "--namespace="+namespace, "--selector="+imageLabel+"=1", "--wait=true")
+	return err
 }

@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/bench/player"
@@ -73,6 +74,15 @@ func (p *Player) admin(args ...string) []string {
 
 func (p *Player) runAdmin(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	return p.RunLong(ctx, p.Place().Scheduler, bytes.NewReader(stdin), p.admin(args...)...)
+}
+
+// ensure creates objects with kubectl create. Objects that exist are no error.
+func (p *Player) ensure(ctx context.Context, objects []byte, args ...string) error {
+	_, err := p.runAdmin(ctx, objects, append([]string{"create"}, args...)...)
+	if err != nil && strings.Contains(err.Error(), "(AlreadyExists)") {
+		return nil
+	}
+	return err
 }
 
 // kubectl returns the command line of kubectl, with the arguments args, on the node that submits jobs.

@@ -14,10 +14,10 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// flag is a flag of a static pod that limits how fast jobs run, with its default.
-type flag struct {
+// setting limits how fast jobs run. Its name is that of a flag in the manifest of a static pod, or of an entry in a configuration.
+type setting struct {
 	name, byDefault string
-	kind            string // the kind of events, such as Bound, whose rate the flag limits
+	kind            string // the kind of events, such as Bound, whose rate the setting limits
 }
 
 // schedulerFlags and controllerFlags are flags that limit the requests of kube-scheduler and kube-controller-manager per second.
@@ -25,11 +25,15 @@ type flag struct {
 // controller has a client with this limit. The controller of Jobs creates pods, updates the status of Jobs, removes finalizers of
 // pods and sends events, so it creates fewer pods per second than the limit.
 var (
-	schedulerFlags  = []flag{{"kube-api-qps", "50", player.Bound}, {"kube-api-burst", "100", ""}}
-	controllerFlags = []flag{{"kube-api-qps", "20", player.Created}, {"kube-api-burst", "30", ""}, {"concurrent-job-syncs", "5", ""}}
+	schedulerFlags  = []setting{{"kube-api-qps", "50", player.Bound}, {"kube-api-burst", "100", ""}, parallelism}
+	schedulerConfig = []setting{{"clientConnection.qps", "50", player.Bound}, {"clientConnection.burst", "100", ""}, parallelism}
+	controllerFlags = []setting{{"kube-api-qps", "20", player.Created}, {"kube-api-burst", "30", ""}, {"concurrent-job-syncs", "5", ""}}
 	// serverFlags are two flags of the API server. The sum of their values is how many requests the API server answers at the
 	// same time. It shares this number between its clients.
-	serverFlags = []flag{{"max-requests-inflight", "400", ""}, {"max-mutating-requests-inflight", "200", ""}}
+	serverFlags = []setting{{"max-requests-inflight", "400", ""}, {"max-mutating-requests-inflight", "200", ""}}
+	kwokConfig  = []setting{{"podPlayStageParallelism", "unknown", ""}}
+	// parallelism is the number of goroutines with which kube-scheduler tests nodes for a pod. No command-line flag sets this number.
+	parallelism = setting{"parallelism", "16", ""}
 )
 
 // Limits implements [player.Player]. It reads the limits of the scheduler that places the workload's pods, if this scheduler is
@@ -52,13 +56,13 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	// The first limit is that of the player itself: a kubectl command sends one request after the other. The rate limit of
 	// client-go does not apply, because kubectl has a new client for each object.
 	limits := slices.Concat([]player.Limit{{Name: "nixbench: kubectl create commands at the same time", Value: strconv.Itoa(maxCreates)}}, scheduler,
-		flagLimits("kube-controller-manager", controllers, controllerFlags), flagLimits("kube-apiserver", server, serverFlags))
+		limitsIn(controllers, "kube-controller-manager", controllerFlags), limitsIn(server, "kube-apiserver", serverFlags))
 	if p.objects.hollow {
 		config, err := p.readConfigMap(ctx, "kwok", "kwok.yaml")
 		if err != nil {
 			return nil, fmt.Errorf("kubernetes: read the configuration of kwok: %w", err)
 		}
-		limits = append(limits, newLimit("kwok: podPlayStageParallelism", findSetting(config, "podPlayStageParallelism"), "unknown", ""))
+		limits = append(limits, limitsIn(config, "kwok", kwokConfig)...)
 	}
 	pods, err := p.readMaxPods(ctx)
 	if err != nil {
@@ -75,14 +79,14 @@ func (p *Player) schedulerLimits(ctx context.Context) ([]player.Limit, error) {
 		if err != nil || len(config) == 0 {
 			return nil, err
 		}
-		return configLimits(name, config), nil
+		return limitsIn(config, name, schedulerConfig), nil
 	}
 	manifest, err := p.readManifest(ctx, "kube-scheduler")
-	if file := manifest["config"]; file != "" { // kube-scheduler then ignores the flags
+	if file := findSetting(manifest, "config"); file != "" { // kube-scheduler then ignores the flags
 		config, err := p.readFile(ctx, file)
-		return append([]player.Limit{{Name: "kube-scheduler: config", Value: file}}, configLimits("kube-scheduler", config)...), err
+		return append([]player.Limit{{Name: "kube-scheduler: config", Value: file}}, limitsIn(config, "kube-scheduler", schedulerConfig)...), err
 	}
-	return append(flagLimits("kube-scheduler", manifest, schedulerFlags), newLimit("kube-scheduler: parallelism", "", parallelism, "")), err
+	return limitsIn(manifest, "kube-scheduler", schedulerFlags), err
 }
 
 // readConfigMap returns an entry of a ConfigMap in the namespace kube-system. It is empty if it does not exist.
@@ -91,65 +95,38 @@ func (p *Player) readConfigMap(ctx context.Context, name, entry string) ([]byte,
 		"--output=jsonpath={.data."+strings.ReplaceAll(entry, ".", `\.`)+"}")
 }
 
-func configLimits(program string, config []byte) []player.Limit {
-	return []player.Limit{
-		newLimit(program+": clientConnection.qps", findSetting(config, "qps"), "50", player.Bound),
-		newLimit(program+": clientConnection.burst", findSetting(config, "burst"), "100", ""),
-		newLimit(program+": parallelism", findSetting(config, "parallelism"), parallelism, ""),
-	}
-}
-
-func (p *Player) readManifest(ctx context.Context, name string) (map[string]string, error) {
+func (p *Player) readManifest(ctx context.Context, name string) ([]byte, error) {
 	out, err := p.readFile(ctx, "/etc/kubernetes/manifests/"+name+".yaml")
 	if err != nil {
 		return nil, fmt.Errorf("read the flags of %s: %w", name, err)
 	}
-	flags := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		if m := flagLine.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
-			flags[m[1]] = m[2]
-		}
-	}
-	return flags, nil
+	return out, nil
 }
 
 func (p *Player) readFile(ctx context.Context, file string) ([]byte, error) {
 	return p.RunOn(ctx, p.Place().Scheduler, nil, "cat", file)
 }
 
-// flagLine matches an argument in the manifests that kubeadm writes.
-var flagLine = regexp.MustCompile(`^- ['"]?--([a-z0-9-]+)=(.*?)['"]?$`)
-
-// flagLimits returns the limits that the flags of a static pod set.
-func flagLimits(program string, manifest map[string]string, flags []flag) []player.Limit {
+// limitsIn returns the limits that a manifest or a configuration of a program sets. If a setting has a kind, its value is a rate of events of
+// this kind; a negative rate means no limit.
+func limitsIn(text []byte, program string, settings []setting) []player.Limit {
 	var limits []player.Limit
-	for _, f := range flags {
-		limits = append(limits, newLimit(program+": "+f.name, manifest[f.name], f.byDefault, f.kind))
+	for _, s := range settings {
+		value := findSetting(text, s.name[strings.LastIndex(s.name, ".")+1:])
+		l := player.NewLimit(program+": "+s.name, value, s.byDefault)
+		if rate, err := strconv.ParseFloat(cmp.Or(value, s.byDefault), 64); err == nil && rate > 0 && s.kind != "" {
+			l.Rate, l.Kind = rate, s.kind
+		}
+		limits = append(limits, l)
 	}
 	return limits
 }
 
-// newLimit returns a limit with value, or with byDefault if value is empty. If kind is set, the value is a rate of events of this
-// kind; a negative rate means no limit.
-func newLimit(name, value, byDefault, kind string) player.Limit {
-	l := player.NewLimit(name, value, byDefault)
-	if rate, err := strconv.ParseFloat(cmp.Or(value, byDefault), 64); err == nil && rate > 0 && kind != "" {
-		l.Rate, l.Kind = rate, kind
-	}
-	return l
-}
-
-// parallelism is the default number of goroutines with which kube-scheduler tests nodes for a pod. No command-line flag sets this number.
-const parallelism = "16"
-
-// settingLine matches a setting with a number in a configuration of kube-scheduler or kwok, in YAML or JSON.
-var settingLine = regexp.MustCompile(`(?:^|[\s{,"])(qps|burst|parallelism|podPlayStageParallelism)"?:\s*(-?[0-9.]+)`)
-
-func findSetting(config []byte, name string) string {
-	for _, m := range settingLine.FindAllSubmatch(config, -1) {
-		if string(m[1]) == name {
-			return string(m[2])
-		}
+// findSetting returns the value of a flag in a manifest that kubeadm has written, or of an entry in a configuration in YAML or JSON.
+func findSetting(text []byte, name string) string {
+	form := regexp.MustCompile(`(?m)(?:^\s*- ['"]?--` + name + `=|(?:^|[\s{,"])` + name + `"?:\s*)([^\s'",}]+)`)
+	if m := form.FindSubmatch(text); m != nil {
+		return string(m[1])
 	}
 	return ""
 }

@@ -47,16 +47,13 @@ func newList(items []object) object {
 const largestArray = 1000
 
 // arrays divides jobs into those that are one Kubernetes Job each. Its name is the id of the first job.
-func (o objects) arrays(jobs []workload.Job) (out [][]workload.Job) {
-	for i := 0; i < len(jobs); {
-		n := 1
-		for o.Arrays && jobs[i].Tasks == 1 && i+n < len(jobs) && n < largestArray && jobs[i].Like(jobs[i+n]) {
-			n++
+func (o objects) arrays(jobs []workload.Job) [][]workload.Job {
+	return player.Arrays(jobs, func(first workload.Job) int {
+		if o.Arrays && first.Tasks == 1 {
+			return largestArray
 		}
-		out = append(out, jobs[i:i+n])
-		i += n
-	}
-	return out
+		return 1
+	})
 }
 
 func (o objects) jobList(jobs []workload.Job) ([]byte, error) {

@@ -61,8 +61,7 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 // time that is too late, and when pods can be created. Pods need the service account of the namespace. A client needs its
 // rights, which take effect some moments after their creation.
 func (p *Player) setUp(ctx context.Context) error {
-	_, err := p.runAdmin(ctx, nil, "create", "namespace", namespace)
-	if err != nil && !strings.Contains(err.Error(), "(AlreadyExists)") {
+	if err := p.ensure(ctx, nil, "namespace", namespace); err != nil {
 		return fmt.Errorf("kubernetes: create the namespace %s: %w", namespace, err)
 	}
 	if err := p.pullImage(ctx); err != nil {
@@ -120,7 +119,7 @@ func (p *Player) follow(ctx context.Context, t *trial) error {
 				return func() error { return t.addCreation(c) }
 			}, now
 		},
-		Read: p.watch.Read(ctx, t.addChanges), Last: p.watch.Last(t.addChanges),
+		Read: p.watch.Read(t.addChanges),
 	}.Run(ctx)
 }
 
@@ -161,7 +160,7 @@ func (p *Player) giveAccess(ctx context.Context) error {
 	if p.Client == "" {
 		return nil
 	}
-	if _, err := p.runAdmin(ctx, accessObjects, "create", "--validate=false", "--filename=-"); err != nil && !strings.Contains(err.Error(), "(AlreadyExists)") {
+	if err := p.ensure(ctx, accessObjects, "--validate=false", "--filename=-"); err != nil {
 		return fmt.Errorf("kubernetes: create the service account of the client: %w", err)
 	}
 	token, err := p.runAdmin(ctx, nil, "create", "token", accessName, "--namespace="+namespace, "--duration="+tokenLife)

@@ -17,15 +17,13 @@ type trial struct {
 	arrays      map[string][]workload.Job // by the name of a Kubernetes Job that stands for several jobs
 	limit       int                       // number of jobs that one command creates
 	submissions player.Submissions
-	sorted      []*job // in the order of the workload
 	queue       *player.Queue
 	ended       map[string]bool
-	events      []player.Event  // events of pods, with times of the clock of the watch's node
-	refused     []player.Event  // with times of this machine's clock
-	watched     bool            // the watch has begun
-	broken      time.Time       // when the watch ended; zero while a watch runs
-	gaps        []time.Duration // from the end of each watch to the first change of the next
-	delay       time.Duration   // the longest time from the creation of a pod until the watch received it, without the fraction of a second
+	events      []player.Event // events of pods, with times of the clock of the watch's node
+	refused     []player.Event // with times of this machine's clock
+	watching    bool           // the watch has begun and has not ended
+	breaks      int            // how often the watch has ended
+	delay       time.Duration  // the longest time from the creation of a pod until the watch received it, without the fraction of a second
 }
 
 type job struct {
@@ -40,9 +38,7 @@ func newTrial(jobs []workload.Job, start time.Time) *trial {
 	t := &trial{jobs: map[string]*job{}, ended: map[string]bool{}, arrays: map[string][]workload.Job{}, limit: maxObjects}
 	t.queue = player.NewQueue(jobs, start, func(workload.Job) bool { return true })
 	for _, w := range jobs {
-		j := &job{Job: w, seen: map[string]map[int]bool{}, last: map[string]time.Time{}}
-		t.jobs[w.ID] = j
-		t.sorted = append(t.sorted, j)
+		t.jobs[w.ID] = &job{Job: w, seen: map[string]map[int]bool{}, last: map[string]time.Time{}}
 	}
 	return t
 }
@@ -77,7 +73,7 @@ func (t *trial) listEvents(node string, clock player.Clocks) []player.Event {
 		out = append(out, e)
 	}
 	now := time.Now()
-	for _, j := range t.sorted {
+	for _, j := range t.jobs {
 		if j.started.IsZero() {
 			continue
 		}
@@ -105,12 +101,6 @@ func (t *trial) addCreation(c creation) error {
 	}
 	created := map[string]bool{}
 	t.submissions.Add(len(c.arrays), c.at.Sub(t.jobs[c.jobs[0].ID].started)/maxCreates)
-	head := map[string]string{} // name of the Kubernetes Job, by job in an array
-	for _, array := range c.arrays {
-		for _, j := range array {
-			head[j.ID] = array[0].ID
-		}
-	}
 	var messages []string
 	for _, line := range lines[:len(lines)-1] {
 		if job, ok := strings.CutPrefix(line, "job.batch/"); ok {
@@ -119,31 +109,27 @@ func (t *trial) addCreation(c creation) error {
 			messages = append(messages, strings.TrimSpace(line))
 		}
 	}
-	refused := 0
-	for _, j := range c.jobs {
-		if len(c.jobs) > 1 {
-			t.jobs[j.ID].ended = c.at
+	anyRefused := false
+	for _, array := range c.arrays {
+		name, text, named := array[0].ID, "kubectl has not created the Job, and printed no error", false
+		for _, text = range messages { // the one that names the Job, or the last one
+			if named = strings.Contains(text, `"`+name+`"`); named {
+				break
+			}
 		}
-		name := cmp.Or(head[j.ID], j.ID)
-		i := slices.IndexFunc(messages, func(m string) bool { return strings.Contains(m, `"`+name+`"`) })
-		if i < 0 && created[name] {
-			continue
-		}
-		e := player.Event{Time: c.at, Kind: player.Failed, Job: j.ID, Text: "kubectl has not created the Job, and printed no error"}
-		if i >= 0 {
-			e.Text = messages[i]
-		} else if len(messages) > 0 {
-			e.Text = messages[len(messages)-1]
-		}
-		if i >= 0 || len(created) > 0 {
-			refused++
-			if !t.ended[j.ID] {
-				t.refused = append(t.refused, e)
+		refused := named || !created[name] && len(created) > 0
+		anyRefused = anyRefused || refused
+		for _, j := range array {
+			if len(c.jobs) > 1 {
+				t.jobs[j.ID].ended = c.at
+			}
+			if refused && !t.ended[j.ID] {
+				t.refused = append(t.refused, player.Event{Time: c.at, Kind: player.Failed, Job: j.ID, Text: text})
 				t.end(t.jobs[j.ID])
 			}
 		}
 	}
-	if refused == 0 && last != exitStatus+"0" {
+	if !anyRefused && last != exitStatus+"0" {
 		return fmt.Errorf("kubernetes: create jobs: kubectl failed with %s: %.500s", last, strings.Join(messages, "\n"))
 	}
 	return nil
@@ -152,9 +138,8 @@ func (t *trial) addCreation(c creation) error {
 // watchDoubts returns why the watch may have received changes much later than they happened: the watch was interrupted or slow.
 func (t *trial) watchDoubts() []string {
 	var out []string
-	if len(t.gaps) > 0 {
-		out = append(out, fmt.Sprintf("the API server ended the watch of the pods %d times during the workload, so that times may be up to %v late",
-			len(t.gaps), slices.Max(t.gaps).Round(time.Millisecond)))
+	if t.breaks > 0 {
+		out = append(out, fmt.Sprintf("the API server ended the watch of the pods %d times during the workload, so that times may be late", t.breaks))
 	}
 	if t.delay > maxDelay {
 		out = append(out, fmt.Sprintf("the watch received a pod %v after its creation: the node of the commands has too little processor time, and times are late",
@@ -163,17 +148,13 @@ func (t *trial) watchDoubts() []string {
 	return out
 }
 
-// addChanges adds the events that changes of pods cause, and records the time from the end of each watch to the first change of the next.
+// addChanges adds the events that changes of pods cause, and counts the ends of watches.
 func (t *trial) addChanges(changes []change) {
 	for _, c := range changes {
-		t.watched = t.watched || !c.ended
-		switch {
-		case c.ended && t.watched && t.broken.IsZero():
-			t.broken = c.at
-		case !c.ended && !t.broken.IsZero():
-			t.gaps = append(t.gaps, c.at.Sub(t.broken))
-			t.broken = time.Time{}
+		if c.ended && t.watching {
+			t.breaks++
 		}
+		t.watching = !c.ended
 		if c.job, c.task = t.jobOf(c.job, c.task); t.jobs[c.job] != nil && c.task <= t.jobs[c.job].Tasks {
 			t.addChange(t.jobs[c.job], c)
 		}

@@ -30,65 +30,51 @@ func (n null) Requests(context.Context) ([]player.Request, error) { return nil, 
 
 func (n null) Observed() player.Observations { return player.Observations{} }
 
-type placed struct {
-	workload.Job
-	start, end time.Time
-}
-
-// Play implements [player.Player].
+// Play implements [player.Player]. It determines all events at the beginning, and sends each at its time.
 func (n null) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	queue := player.NewQueue(jobs, begin(), func(workload.Job) bool { return true })
-	var running []placed
-	next := time.Now()
-	for ended := 0; ended < len(jobs); {
+	start := begin()
+	never := start.AddDate(100, 0, 0)
+	queue := player.NewQueue(jobs, start, func(workload.Job) bool { return true })
+	var events []player.Event
+	for at := queue.Next(never); at != never; at = queue.Next(never) {
+		due := queue.Due(at)
+		queue.Remove(len(due))
+		if now := time.Now(); at.Before(now) {
+			at = now
+		}
+		for _, j := range due {
+			begun := at.Add(n.o.Launch)
+			ended := begun.Add(time.Duration(j.Runtime * float64(time.Second)))
+			events = append(events, list(j, at, begun, ended)...)
+			queue.End(j.ID, ended)
+		}
+	}
+	slices.SortStableFunc(events, func(a, b player.Event) int { return a.Time.Compare(b.Time) })
+	for _, e := range events {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(time.Until(next)):
+		case <-time.After(time.Until(e.Time)):
 		}
-		now := time.Now()
-		due := queue.Due(now)
-		for _, j := range due {
-			running = append(running, place(j, now, n.o.Launch, send))
-		}
-		queue.Remove(len(due))
-		for _, p := range running {
-			if !p.end.After(now) {
-				p.finish(send)
-				queue.End(p.ID, p.end)
-				ended++
-			}
-		}
-		running = slices.DeleteFunc(running, func(p placed) bool { return !p.end.After(now) })
-		next = queue.Next(now.Add(time.Hour))
-		for _, p := range running {
-			if p.end.Before(next) {
-				next = p.end
-			}
-		}
+		send(e)
 	}
 	return nil
 }
 
-func place(j workload.Job, now time.Time, launch time.Duration, send func(player.Event)) placed {
+// list returns the events of a job that is placed at a time. Its tasks run from begun to ended.
+func list(j workload.Job, at, begun, ended time.Time) (events []player.Event) {
 	for _, kind := range []string{player.Submit, player.Created, player.Bound, player.Launched} {
-		send(player.Event{Time: now, Kind: kind, Job: j.ID})
+		events = append(events, player.Event{Time: at, Kind: kind, Job: j.ID})
 	}
-	start := now.Add(launch)
-	return placed{j, start, start.Add(time.Duration(j.Runtime * float64(time.Second)))}
-}
-
-func (p placed) finish(send func(player.Event)) {
-	for task := range p.Tasks {
+	for task := range j.Tasks {
 		number := task + 1
-		if p.Tasks == 1 {
+		if j.Tasks == 1 {
 			number = 0
 		}
-		send(player.Event{Time: p.start, Kind: player.Start, Job: p.ID, Task: number})
-		send(player.Event{Time: p.end, Kind: player.Last, Job: p.ID, Task: number})
+		events = append(events, player.Event{Time: begun, Kind: player.Start, Job: j.ID, Task: number}, player.Event{Time: ended, Kind: player.Last, Job: j.ID, Task: number})
 	}
-	send(player.Event{Time: p.end, Kind: player.Finish, Job: p.ID})
+	return append(events, player.Event{Time: ended, Kind: player.Finish, Job: j.ID})
 }

@@ -48,11 +48,9 @@ func parseLine(text []byte) (line, error) {
 
 // check tests whether the events of one trial (one run of a workload) are valid.
 type check struct {
-	jobs    map[string]workload.Job // nil: the workload has no list of jobs, and the program decides them
-	start   time.Time
-	seen    map[eventKey]bool // the events that each job and its tasks have had
-	ended   map[string]bool
-	waiting map[string]int // number of tasks that have not ended, by job; only for jobs whose tasks have events of their own
+	jobs  map[string]workload.Job // nil: the workload has no list of jobs, and the program decides them
+	start time.Time
+	seen  map[eventKey]bool // the events that each job and its tasks have had
 }
 
 type eventKey struct {
@@ -61,12 +59,12 @@ type eventKey struct {
 }
 
 func newCheck(jobs []workload.Job, start time.Time) *check {
-	c := &check{start: start, seen: map[eventKey]bool{}, ended: map[string]bool{}, waiting: map[string]int{}}
+	c := &check{start: start, seen: map[eventKey]bool{}}
 	if len(jobs) > 0 {
 		c.jobs = map[string]workload.Job{}
 	}
 	for _, j := range jobs {
-		c.jobs[j.ID], c.waiting[j.ID] = j, j.Tasks
+		c.jobs[j.ID] = j
 	}
 	return c
 }
@@ -93,20 +91,19 @@ func (c *check) event(l line, read time.Time) (player.Event, error) {
 		return player.Event{}, fmt.Errorf("job %s has had the event %s already", l.ID, l.Event)
 	}
 	c.seen[key] = true
-	c.end(l)
 	return player.Event{Time: at, Kind: l.Event, Job: l.ID, Task: l.Task, Node: l.Node, Text: l.Text}, nil
 }
 
-func (c *check) end(l line) {
-	switch {
-	case l.Event != player.Finish && l.Event != player.Failed:
-		return
-	case l.Task > 0:
-		c.waiting[l.ID]--
-		c.ended[l.ID] = c.ended[l.ID] || c.jobs != nil && c.waiting[l.ID] == 0
-	default:
-		c.ended[l.ID] = true
+// hasEnded reports whether a job has ended: the program has reported the end of the whole job, or of each of its tasks.
+func (c *check) hasEnded(j workload.Job) bool {
+	ends := func(task int) bool {
+		return c.seen[eventKey{j.ID, player.Finish, task}] || c.seen[eventKey{j.ID, player.Failed, task}]
 	}
+	task := 1
+	for task <= j.Tasks && ends(task) {
+		task++
+	}
+	return ends(0) || task > j.Tasks
 }
 
 // complete returns an error unless the program has reported the end of all jobs. If the workload has no list of jobs, one
@@ -119,8 +116,8 @@ func (c *check) complete() error {
 		}
 		return nil
 	}
-	for id := range c.jobs {
-		if !c.ended[id] {
+	for id, j := range c.jobs {
+		if !c.hasEnded(j) {
 			missing = append(missing, id)
 		}
 	}

@@ -141,22 +141,21 @@ func (p *Player) read(output io.Reader, jobs []workload.Job, begin func() time.T
 		}
 		read := time.Now()
 		l, err := parseLine(text)
-		if err == nil && c == nil {
-			if l != (line{Event: beginEvent}) {
-				err = errors.New(`the first event is {"event": "begin"}, when the program is ready`)
-			} else {
-				c = newCheck(jobs, begin())
-				continue
+		switch {
+		case err != nil:
+		case c != nil:
+			var e player.Event
+			if e, err = c.event(l, read); err == nil {
+				send(e)
 			}
-		}
-		var e player.Event
-		if err == nil {
-			e, err = c.event(l, read)
+		case l == line{Event: beginEvent}:
+			c = newCheck(jobs, begin())
+		default:
+			err = errors.New(`the first event is {"event": "begin"}, when the program is ready`)
 		}
 		if err != nil {
 			return c, fmt.Errorf("line %d of its output, %s: %w", n, text[:min(len(text), shown)], err)
 		}
-		send(e)
 	}
 	if err := lines.Err(); err != nil {
 		return c, fmt.Errorf("read its output: %w", err)

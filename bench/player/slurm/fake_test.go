@@ -141,9 +141,9 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 	now := time.Now()
 	switch text := strings.Join(argv, " "); {
 	case argv[0] == "date" && node == f.client:
-		return strconv.AppendInt(nil, now.Add(clientAhead).UnixNano(), 10), nil
+		return []byte(epoch(now.Add(clientAhead))), nil
 	case argv[0] == "date" && node != "head":
-		return strconv.AppendInt(nil, now.Add(computeAhead).UnixNano(), 10), nil
+		return []byte(epoch(now.Add(computeAhead))), nil
 	case strings.HasPrefix(text, "sh -c rm -f /run/nixbench-bench-stamps"):
 		f.stamps = nil
 		return nil, nil
@@ -161,7 +161,7 @@ func (f *fakeCluster) run(ctx context.Context, node string, stdin io.Reader, arg
 		if f.count["date of head"]++; f.count["date of head"] > 5 {
 			now = now.Add(f.drift)
 		}
-		out = strconv.FormatInt(now.Add(ahead).UnixNano(), 10) + "\n"
+		out = epoch(now.Add(ahead)) + "\n"
 	case "sdiag":
 		text, err := os.ReadFile("testdata/sdiag")
 		return text, err
@@ -298,13 +298,13 @@ func (f *fakeCluster) listStamps(now time.Time) (text string) {
 // journal answers to journalctl. Its cursors are times on this machine.
 func (f *fakeCluster) journal(argv []string, now time.Time) string {
 	var b strings.Builder
-	if slices.Contains(argv, "--show-cursor") {
-		return fmt.Sprintf("-- cursor: s=%d\n", now.UnixNano())
-	}
-	cursor, ok := strings.CutPrefix(argv[len(argv)-1], "--after-cursor=s=")
-	after, err := strconv.ParseInt(cursor, 10, 64)
-	if !ok || err != nil {
-		f.t.Errorf("unexpected command %q", argv)
+	position := argv[len(argv)-1]
+	var after int64
+	if n, err := fmt.Sscanf(position, "--after-cursor=s=%d", &after); n != 1 {
+		if n, err = fmt.Sscanf(position, "--since=@%d", &after); n != 1 {
+			f.t.Errorf("unexpected command %q: %v", argv, err)
+		}
+		after = time.Unix(after, 0).Add(-ahead).UnixNano() - 1
 	}
 	var due []entry
 	for _, e := range f.log {
@@ -332,3 +332,6 @@ func usage(node string) string {
 	}
 	return daemon + "|1500000|1048576\n"
 }
+
+// epoch returns a time as the command date prints it.
+func epoch(t time.Time) string { return fmt.Sprintf("%d.%09d", t.Unix(), t.Nanosecond()) }

@@ -1,9 +1,9 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -46,7 +46,11 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 			limits = append(limits, player.Limit{Name: "slurmctld: " + name, Value: config[name]})
 		}
 	}
-	limits = append(limits, player.Limit{Name: "slurmd: Epilog", Value: describeEpilog(config)})
+	epilog := cmp.Or(config["Epilog"], config["Epilog[0]"], "(null)") // what nodes run after each job; SLURM before 24.05 prints no list
+	if epilog == "(null)" {
+		epilog = "none: after a job, slurmctld starts the next one in its loop, and not before batch_sched_delay"
+	}
+	limits = append(limits, player.Limit{Name: "slurmd: Epilog", Value: epilog})
 	parameters := strings.Split(config["SchedulerParameters"], ",")
 	set := engine.ParseProperties(strings.Join(parameters, "\n"))
 	for _, s := range schedulerParameters {
@@ -58,21 +62,6 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 		}
 	}
 	return limits, nil
-}
-
-// describeEpilog returns the programs that nodes run after each job. SLURM before 24.05 prints one program as the setting Epilog;
-// later releases print a list.
-func describeEpilog(config map[string]string) string {
-	var programs []string
-	for _, name := range slices.Sorted(maps.Keys(config)) {
-		if isEpilog := name == "Epilog" || strings.HasPrefix(name, "Epilog["); isEpilog && config[name] != "(null)" {
-			programs = append(programs, config[name])
-		}
-	}
-	if len(programs) == 0 {
-		return "none: after a job, slurmctld starts the next one in its loop, and not before batch_sched_delay"
-	}
-	return strings.Join(programs, ", ")
 }
 
 func (p *Player) readConfig(ctx context.Context) (map[string]string, error) {
@@ -94,15 +83,6 @@ func (p *Player) arraySize(config map[string]string) int {
 		return 1 // without arrays, all jobs can be submitted
 	}
 	return max(1, min(n-1, largestArray))
-}
-
-// checkLogLevel returns an error if slurmctld does not log the events of jobs.
-func checkLogLevel(config map[string]string) error {
-	switch level := config["SlurmctldDebug"]; level {
-	case "quiet", "fatal", "error":
-		return fmt.Errorf("slurm: slurmctld does not log the events of jobs: set SlurmctldDebug to info instead of %s", level)
-	}
-	return nil
 }
 
 // messageType matches a line of sdiag's output that has the statistics of one message type.

@@ -99,27 +99,20 @@ func parseLog(out []byte) (records []record, cursor string, err error) {
 	return records, cursor, nil
 }
 
-func (p *Player) logEnd(ctx context.Context) (string, error) {
-	out, err := p.runOnController(ctx, "journalctl", "--no-pager", "--lines=0", "--show-cursor")
-	if err != nil {
-		return "", fmt.Errorf("slurm: read the journal: %w", err)
-	}
-	_, cursor, ok := strings.Cut(string(out), "-- cursor: ")
-	if !ok {
-		return "", fmt.Errorf("slurm: read the journal: journalctl printed no cursor: %.100q", out)
-	}
-	return strings.TrimSpace(cursor), nil
-}
-
-// readLog returns the records in slurmctld's journal after a cursor, and the cursor of the last entry.
-func (p *Player) readLog(ctx context.Context, cursor string) (records []record, last string, err error) {
+// readLog returns the records in slurmctld's journal after a position, and the position after the last entry. A position is an option of
+// journalctl.
+func (p *Player) readLog(ctx context.Context, position string) (records []record, next string, err error) {
 	out, err := p.runOnController(ctx, "journalctl", "--quiet", "--no-pager", "--unit=slurmctld.service", "--output=json",
-		"--output-fields=MESSAGE,_SOURCE_REALTIME_TIMESTAMP", "--after-cursor="+cursor)
+		"--output-fields=MESSAGE,_SOURCE_REALTIME_TIMESTAMP", position)
+	last := ""
 	if err == nil {
 		records, last, err = parseLog(out)
 	}
 	if err != nil {
-		return nil, cursor, fmt.Errorf("slurm: read the log of slurmctld: %w", err)
+		return nil, position, fmt.Errorf("slurm: read the log of slurmctld: %w", err)
 	}
-	return records, cmp.Or(last, cursor), nil
+	if last != "" {
+		position = "--after-cursor=" + last
+	}
+	return records, position, nil
 }

@@ -62,7 +62,7 @@ func TestArguments(t *testing.T) {
 		"--nodes=1 --ntasks=1 --cpus-per-task=1 --uid=nobody --wrap=LC_ALL=C",
 		"--nodes=1 --ntasks=1 --cpus-per-task=1 --uid=nobody --wrap=LC_ALL=C",
 	} {
-		got, script, _ := strings.Cut(strings.Join(command{jobs[i : i+1]}.arguments(), " "), "\n")
+		got, script, _ := strings.Cut(strings.Join(command(jobs[i:i+1]).arguments(), " "), "\n")
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
@@ -70,7 +70,7 @@ func TestArguments(t *testing.T) {
 			t.Errorf("the script is %s", script)
 		}
 	}
-	text := script([]command{{jobs[:1]}}, nil)
+	text := script([]command{jobs[:1]}, nil)
 	if want := `'--partition=it'"'"'s; rm'`; !strings.Contains(text, want) {
 		t.Errorf("%s is not in\n%s", want, text)
 	}
@@ -83,18 +83,17 @@ func TestCommands(t *testing.T) {
 		j.CPUs = 1 + i%2
 		jobs = append(jobs, j)
 	}
-	cs, rest := commands(jobs, largestArray)
-	if len(cs) != maxCommands || len(rest) != maxCommands+10 || rest[0].ID != jobs[maxCommands].ID {
-		t.Errorf("%d commands, %d jobs remain", len(cs), len(rest))
+	if cs := commands(jobs, largestArray); len(cs) != maxCommands || cs[maxCommands-1][0].ID != jobs[maxCommands-1].ID {
+		t.Errorf("%d commands", len(cs))
 	}
-	if cs, _ := commands([]workload.Job{{ID: "a"}, {ID: "b", User: "eve"}}, largestArray); len(cs) != 2 {
+	if cs := commands([]workload.Job{{ID: "a"}, {ID: "b", User: "eve"}}, largestArray); len(cs) != 2 {
 		t.Errorf("jobs of two users are in %d commands", len(cs))
 	}
 	waiting := equal(3, "j", workload.Job{After: []string{"x"}})
-	if cs, rest := commands(waiting, largestArray); len(cs) != 3 || rest != nil {
-		t.Errorf("%d commands, %d jobs remain", len(cs), len(rest))
+	if cs := commands(waiting, largestArray); len(cs) != 3 {
+		t.Errorf("%d commands", len(cs))
 	}
-	text := script([]command{{equal(2, "x", workload.Job{})}, {[]workload.Job{{ID: "y", After: []string{"x-1", "old", "gone"}}}}},
+	text := script([]command{equal(2, "x", workload.Job{}), {{ID: "y", After: []string{"x-1", "old", "gone"}}}},
 		func(job string) string { return map[string]string{"old": "12_7"}[job] })
 	if want := `$(dependency "${id0:+${id0}_2}" 12_7)`; !strings.Contains(text, want) {
 		t.Errorf("%s is not in\n%s", want, text)

@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,23 +17,19 @@ import (
 func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() time.Time, send func(player.Event)) error {
 	t := newTrial(jobs, p.Place())
 	var config map[string]string
-	var cursor string
 	return p.Measure(ctx, player.Measurement{
 		Jobs: jobs, Stamps: player.FileStamps, JobOf: t.jobOf,
 		SetUp: func(ctx context.Context) (err error) {
-			if config, err = p.readConfig(ctx); err == nil {
-				err = checkLogLevel(config)
+			if config, err = p.readConfig(ctx); err != nil {
+				return err
 			}
-			if err == nil {
-				err = p.waitForClient(ctx)
+			if level := config["SlurmctldDebug"]; slices.Contains([]string{"quiet", "fatal", "error"}, level) {
+				return fmt.Errorf("slurm: slurmctld does not log the events of jobs: set SlurmctldDebug to info instead of %s", level)
 			}
-			if err == nil {
-				cursor, err = p.logEnd(ctx)
-			}
-			return err
+			return p.waitForClient(ctx)
 		},
 		Follow: func(ctx context.Context, start time.Time) error {
-			if err := p.follow(ctx, t, p.arraySize(config), start, cursor); err != nil {
+			if err := p.follow(ctx, t, p.arraySize(config), start); err != nil {
 				return err
 			}
 			return t.checkComplete()
@@ -41,8 +38,13 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 	}, begin, send)
 }
 
-func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time.Time, cursor string) error {
+// clockSpare is how long before the start of the workload the player begins to read the log, because clocks may be set back. Records of earlier
+// jobs do no harm.
+const clockSpare = 10 * time.Second
+
+func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time.Time) error {
 	t.ahead = p.ClockBefore(t.place.Scheduler).Offset
+	position := fmt.Sprintf("--since=@%d", start.Add(t.ahead-clockSpare).Unix())
 	t.queue = player.NewQueue(t.jobs, start, func(j workload.Job) bool { return j.Think > 0 }) // slurmctld itself holds the other jobs with After
 	submitting := false
 	quiet := time.Now() // when the last event happened, or when the player last looked for missing events
@@ -53,9 +55,11 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 			if len(jobs) == 0 {
 				return nil, t.queue.Next(now.Add(p.poll))
 			}
-			cs, rest := commands(jobs, arraySize)
+			cs := commands(jobs, arraySize)
 			text := script(cs, t.openID)
-			t.queue.Remove(len(jobs) - len(rest))
+			for _, c := range cs {
+				t.queue.Remove(len(c))
+			}
 			submitting, quiet = true, now
 			return func() func() error {
 				answers, err := p.submit(ctx, text, len(cs))
@@ -68,9 +72,9 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 				}
 			}, now
 		},
-		Read: func() func() (func() error, error) {
-			from, look := cursor, time.Since(quiet) > p.quiet
-			return func() (func() error, error) {
+		Read: func() player.Reading {
+			from, look := position, time.Since(quiet) > p.quiet
+			return func(ctx context.Context) (func() error, error) {
 				var alive map[string]bool // the ids of jobs that have not ended before the log is read
 				var err error
 				if look {
@@ -80,7 +84,7 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 				}
 				records, next, err := p.readLog(ctx, from)
 				return func() error {
-					cursor = next
+					position = next
 					if t.addRecords(records) || look {
 						quiet = time.Now()
 					}
@@ -89,11 +93,6 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 					}
 					return t.checkMissing(alive)
 				}, err
-			}
-		},
-		Last: func(ctx context.Context) {
-			if records, _, err := p.readLog(ctx, cursor); err == nil {
-				t.addRecords(records)
 			}
 		},
 	}.Run(ctx)
@@ -117,18 +116,10 @@ func (p *Player) waitForClient(ctx context.Context) error {
 	if p.Client == "" {
 		return nil
 	}
-	wait, cancel := context.WithTimeout(ctx, clientTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, clientTimeout, fmt.Errorf("slurm: the client does not reach slurmctld within %v; journalctl -u sackd on %s shows why", clientTimeout, p.Client))
 	defer cancel()
-	var last error
-	err := engine.Poll(wait, engine.PollInterval, func() (bool, error) {
-		_, err := p.RunLong(wait, p.Client, nil, "scontrol", "ping")
-		if last == nil || wait.Err() == nil { // an error of a command that was ended by the time limit is no reason
-			last = err
-		}
+	return engine.Poll(ctx, engine.PollInterval, func() (bool, error) {
+		_, err := p.RunLong(ctx, p.Client, nil, "scontrol", "ping")
 		return err == nil, nil
 	})
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	return fmt.Errorf("slurm: the client does not reach slurmctld within %v: %w; journalctl -u sackd on %s shows why", clientTimeout, last, p.Client)
 }

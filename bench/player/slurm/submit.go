@@ -22,27 +22,20 @@ import (
 const maxCommands = 100
 
 // command is an sbatch command. It submits a job, or several equal jobs as a job array.
-type command struct{ jobs []workload.Job }
+type command []workload.Job
 
-// commands divides jobs into at most maxCommands sbatch commands, in the order of the jobs. rest contains the jobs that remain.
-func commands(jobs []workload.Job, arraySize int) (out []command, rest []workload.Job) {
-	for i := 0; i < len(jobs); {
-		if len(out) == maxCommands {
-			return out, jobs[i:]
-		}
-		n := 1
-		for i+n < len(jobs) && n < arraySize && jobs[i].Like(jobs[i+n]) {
-			n++
-		}
-		out = append(out, command{jobs[i : i+n]})
-		i += n
+// commands divides jobs, in their order, into at most maxCommands sbatch commands for the first of them.
+func commands(jobs []workload.Job, arraySize int) []command {
+	var out []command
+	for _, array := range player.Arrays(jobs[:min(len(jobs), maxCommands*arraySize)], func(workload.Job) int { return arraySize }) {
+		out = append(out, array)
 	}
-	return out, nil
+	return out[:min(len(out), maxCommands)]
 }
 
 // taskID returns the id in SLURM of the job with number job in the command. id is what sbatch has printed for the command.
 func (c command) taskID(id string, job int) string {
-	if len(c.jobs) == 1 {
+	if len(c) == 1 {
 		return id
 	}
 	return id + "_" + strconv.Itoa(job+1)
@@ -51,7 +44,7 @@ func (c command) taskID(id string, job int) string {
 // arguments returns the arguments of sbatch for a command. They do not include the dependencies, and the arguments that are the
 // same for all jobs.
 func (c command) arguments() []string {
-	j := c.jobs[0]
+	j := c[0]
 	args := []string{"--nodes=" + strconv.Itoa(j.Nodes), "--ntasks=" + strconv.Itoa(j.Tasks), "--cpus-per-task=" + strconv.Itoa(j.CPUs)}
 	if j.Limit > 0 { // SLURM counts in minutes
 		args = append(args, "--time="+strconv.Itoa(int(math.Ceil(j.Limit/60))))
@@ -64,8 +57,8 @@ func (c command) arguments() []string {
 		args = append(args, "--partition="+j.Queue)
 	}
 	args = append(args, "--uid="+cmp.Or(j.User, "nobody")) // sbatch runs as root, and slurmctld refuses jobs of root (DisableRootJobs)
-	if len(c.jobs) > 1 {
-		args = append(args, "--array=1-"+strconv.Itoa(len(c.jobs)))
+	if len(c) > 1 {
+		args = append(args, "--array=1-"+strconv.Itoa(len(c)))
 	}
 	return append(args, "--wrap="+program(j))
 }
@@ -91,7 +84,7 @@ var prelude string
 func script(cs []command, idOf func(job string) string) string {
 	here := map[string]string{} // name of a job that this script submits → shell expression for its id in SLURM
 	for i, c := range cs {
-		for k, j := range c.jobs {
+		for k, j := range c {
 			here[j.ID] = fmt.Sprintf(`"${id%d:+%s}"`, i, c.taskID(fmt.Sprintf("${id%d}", i), k))
 		}
 	}
@@ -100,7 +93,7 @@ func script(cs []command, idOf func(job string) string) string {
 	for i, c := range cs {
 		fmt.Fprintf(&b, "submit %d %s", i, shellescape.QuoteCommand(c.arguments()))
 		var after []string
-		for _, a := range c.jobs[0].After {
+		for _, a := range c[0].After {
 			if id, ok := here[a]; ok {
 				after = append(after, id)
 			} else if id := idOf(a); id != "" {

@@ -54,7 +54,7 @@ func (t *trial) addAnswers(commands []command, answers []answer) {
 	}
 	for i, a := range answers {
 		c := commands[i]
-		for k, j := range c.jobs {
+		for k, j := range c {
 			t.events = append(t.events, player.Event{Time: a.at, Kind: player.Submit, Job: j.ID, Clock: t.place.Commands})
 			if a.refusal != "" {
 				t.end(j.ID, time.Now())
