@@ -72,16 +72,18 @@ func TestEnginesAreNamedOnce(t *testing.T) {
 	}
 }
 
-// engineNames returns the names of the engines: the folders in deploy/engine with a file kind.go.
+// engineNames returns the names of the engines: the folders in deploy/engine with a file of the same name.
 func engineNames(t *testing.T, top string) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(top, "deploy/engine/*/kind.go"))
+	files, err := filepath.Glob(filepath.Join(top, "deploy/engine/*/*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []string
 	for _, file := range files {
-		out = append(out, filepath.Base(filepath.Dir(file)))
+		if name := filepath.Base(filepath.Dir(file)); filepath.Base(file) == name+".go" {
+			out = append(out, name)
+		}
 	}
 	if !slices.Contains(out, "kubernetes") {
 		t.Fatalf("engines: %q", out)

@@ -23,7 +23,6 @@ type Head struct {
 	Role string // of the head
 	// NotSetUp matches the error of a command on a node that has not been set up as a head yet.
 	NotSetUp *regexp.Regexp
-	Absent   error // the error if the hive has no head, or if the head is not set up yet, so that the cluster does not exist
 	// Owner is the first part of a command line, such as setpriv with its options: the rest runs as a user who may submit jobs.
 	Owner     []string
 	List      string // the command with which a user lists the jobs
@@ -31,16 +30,19 @@ type Head struct {
 	Undrained string // text for the user: what happens to the jobs of a node with --no-drain
 }
 
+// ErrAbsent is returned if the hive has no head, or if the head has not been set up yet, so that the cluster does not exist.
+var ErrAbsent = errors.New("no controller or leader is set up yet")
+
 // Node returns the name of the head, or an empty string if the hive has none.
 func (h *Head) Node() string { return h.FirstOf(h.Role) }
 
 func (h *Head) RunOnHead(ctx context.Context, argv ...string) (string, error) {
 	if h.Node() == "" {
-		return "", h.Absent
+		return "", ErrAbsent
 	}
 	out, err := h.Command(ctx, h.Node(), argv...)
 	if err != nil && h.NotSetUp.MatchString(err.Error()) {
-		return "", h.Absent
+		return "", ErrAbsent
 	}
 	return string(out), err
 }
@@ -55,14 +57,14 @@ type Job struct {
 // NewJobName returns a random name for a test job. The command that cancels the job by this name cancels no other job.
 func NewJobName() string { return "nixbench-check-" + strings.ToLower(rand.Text()[:8]) }
 
-// RunJob runs the command of a test job as the user Owner, and returns its output. If the command fails, RunJob cancels the job.
-func (h *Head) RunJob(ctx context.Context, j Job) (string, error) {
+// runJob runs the command of a test job as the user Owner. If the command fails, runJob cancels the job.
+func (h *Head) runJob(ctx context.Context, j Job) error {
 	if h.Node() == "" {
-		return "", h.Absent
+		return ErrAbsent
 	}
-	out, err := h.Run(ctx, h.Node(), strings.NewReader(j.Stdin), append(slices.Clone(h.Owner), j.Command...)...)
+	_, err := h.Run(ctx, h.Node(), strings.NewReader(j.Stdin), append(slices.Clone(h.Owner), j.Command...)...)
 	if err == nil {
-		return string(out), nil
+		return nil
 	}
 	text := engine.LastLine(err).Error()
 	if ctx.Err() != nil {
@@ -73,22 +75,7 @@ func (h *Head) RunJob(ctx context.Context, j Job) (string, error) {
 	if _, err := h.RunOnHead(late, append(slices.Clone(h.Owner), j.Cancel...)...); err != nil {
 		text += "; its job cannot be cancelled: " + engine.LastLine(err).Error()
 	}
-	return "", errors.New(text)
-}
-
-// CheckHosts runs a test job whose command, such as srun, runs a program once on each node of the job that prints the node's name. It
-// returns nil if the job has printed exactly the names of the given nodes.
-func (h *Head) CheckHosts(ctx context.Context, j Job, command string, nodes []string) error {
-	out, err := h.RunJob(ctx, j)
-	if err != nil {
-		return err
-	}
-	got, want := strings.Fields(out), slices.Sorted(slices.Values(nodes))
-	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		return fmt.Errorf("%s ran on %q, want %q", command, got, want)
-	}
-	return nil
+	return errors.New(text)
 }
 
 // maxExplained is the maximum number of nodes whose logs an error quotes. Further nodes usually have the same problem.

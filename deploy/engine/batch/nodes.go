@@ -65,7 +65,7 @@ const (
 
 func (p Pool[N]) Members(ctx context.Context) (map[string]engine.Status, error) {
 	all, err := p.System.Nodes(ctx)
-	if errors.Is(err, p.Head.Absent) {
+	if errors.Is(err, ErrAbsent) {
 		return nil, nil
 	}
 	if err != nil {
@@ -87,7 +87,7 @@ func (p Pool[N]) RemoveMember(ctx context.Context, node string) error {
 	n := all[node]
 	_, isMember := n.Status()
 	switch {
-	case errors.Is(err, p.Head.Absent):
+	case errors.Is(err, ErrAbsent):
 		return nil
 	case err != nil:
 		return failure.On(node, err)
@@ -105,7 +105,7 @@ func (p Pool[N]) RemoveMember(ctx context.Context, node string) error {
 func (p Pool[N]) Drain(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
 	all, err := p.System.Nodes(ctx)
 	switch {
-	case errors.Is(err, p.Head.Absent) || len(names) == 0:
+	case errors.Is(err, ErrAbsent) || len(names) == 0:
 		return nil
 	case err != nil:
 		return engine.NewDrainError(names[0], err)
@@ -142,7 +142,7 @@ func (p Pool[N]) Uncordon(ctx context.Context, node string) error {
 // unmarkOurs ends the drain of nodes, except those that an administrator has drained meanwhile.
 func (p Pool[N]) unmarkOurs(ctx context.Context, nodes []string) error {
 	all, err := p.System.Nodes(ctx)
-	if errors.Is(err, p.Head.Absent) {
+	if errors.Is(err, ErrAbsent) {
 		return nil
 	}
 	if err != nil {
@@ -241,8 +241,8 @@ func (p Pool[N]) Conditions(o engine.CheckOptions, head string, checkHead func(c
 }
 
 // DeepCondition returns a condition of nixbench check --deep, whose probe runs a job on all compute nodes.
-func (p Pool[N]) DeepCondition(name string, probe func(context.Context) error) check.Condition {
-	return check.Condition{Name: name + " " + p.count(), Probe: probe, Every: 2 * time.Second, Limit: 2 * time.Minute}
+func (p Pool[N]) DeepCondition(name string, j Job) check.Condition {
+	return check.Condition{Name: name + " " + p.count(), Probe: func(ctx context.Context) error { return p.Head.runJob(ctx, j) }, Every: 2 * time.Second, Limit: 2 * time.Minute}
 }
 
 func (p Pool[N]) count() string {

@@ -1,8 +1,11 @@
 package flux
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,8 +16,10 @@ import (
 
 func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
 	conditions := e.Pool.Conditions(o, "the leader's broker answers and starts jobs", e.checkLeader, "online and not drained")
-	if o.Deep && len(e.NodesOf(Compute)) > 0 {
-		conditions = append(conditions, e.DeepCondition("flux run runs on", e.checkRun), e.DeepCondition("a batch job runs on", e.checkBatch))
+	if nodes := e.NodesOf(Compute); o.Deep && len(nodes) > 0 {
+		script := "NODES=" + strconv.Itoa(len(nodes)) + "\n" + batchScript
+		conditions = append(conditions, e.DeepCondition("flux run runs on", e.newJob([]string{"flux", "run"}, "true")),
+			e.DeepCondition("a batch job runs on", e.newJob([]string{"sh", "-c", script, "sh"})))
 	}
 	return conditions
 }
@@ -28,14 +33,7 @@ func (e *Engine) checkLeader(ctx context.Context) error {
 	}
 	for _, q := range s.queues {
 		if !q.started {
-			text := "no jobs are started"
-			if q.name != "" {
-				text += " in the queue " + q.name
-			}
-			if q.reason != "" {
-				text += " (" + q.reason + ")"
-			}
-			return errors.New(text + "; on the leader: flux queue start -a")
+			return fmt.Errorf("no jobs are started in the queue %s (%s); on the leader: flux queue start -a", q.key(), cmp.Or(q.reason, "no reason"))
 		}
 	}
 	return nil
@@ -53,16 +51,47 @@ func (e *Engine) newJob(command []string, program ...string) batch.Job {
 // cancelScript cancels the job that its first argument selects, in the syntax of flux pgrep, if there is such a job.
 const cancelScript = `! flux pgrep "$1" > /dev/null || flux pkill "$1"`
 
-func (e *Engine) checkRun(ctx context.Context) error {
-	return e.CheckHosts(ctx, e.newJob([]string{"flux", "run"}, "uname", "-n"), "flux run", e.NodesOf(Compute))
-}
-
 // batchScript submits a batch job with the options in its arguments, and waits for the end of the job. Flux starts an instance of
 // its own for each batch job. The brokers of that instance connect to each other on ports that the kernel chooses.
 const batchScript = `id=$(flux batch --output=/dev/null --error=/dev/null "$@" --wrap flux run --nodes="$NODES" --ntasks="$NODES" true) && flux job status "$id"`
 
-func (e *Engine) checkBatch(ctx context.Context) error {
-	script := "NODES=" + strconv.Itoa(len(e.NodesOf(Compute))) + "\n" + batchScript
-	_, err := e.RunJob(ctx, e.newJob([]string{"sh", "-c", script, "sh"}))
-	return err
+// WaitReady implements [engine.Engine]. A node is ready when its broker runs and is online. The leader is ready when the
+// scheduler runs, too: before that, Flux does not report which queues are stopped.
+func (e *Engine) WaitReady(ctx context.Context, name string, report engine.Report) error {
+	return engine.AwaitReady(ctx, name, report, func(ctx context.Context) error { return e.checkReady(ctx, name) },
+		func(ctx context.Context) string { return e.ReadLog(ctx, name, unit) })
 }
+
+// checkReady returns nil if the node works, or if it does not belong to the instance.
+func (e *Engine) checkReady(ctx context.Context, name string) error {
+	inHive := e.Has(name)
+	if inHive {
+		// Ask the node itself: the leader may still report a broker as online that has just been stopped.
+		if err := engine.Inspect(ctx, e, name, true); err != nil {
+			return err
+		}
+	}
+	s, err := e.readStatus(ctx)
+	n, configured := s.nodes[name]
+	switch {
+	case err != nil:
+		return err
+	case !configured && inHive:
+		return errors.New("the running instance has no node of this name; the leader has not been changed yet")
+	case !inHive && !n.drained:
+		return nil
+	case !n.isReady():
+		return errors.New("it is " + n.describe())
+	case name == e.Node() && slices.ContainsFunc(s.queues, func(q queue) bool { return q.reason == noScheduler }):
+		return errors.New("the scheduler has not started")
+	}
+	return nil
+}
+
+func (e *Engine) FindFaults(ctx context.Context, name string) ([]engine.Fault, error) {
+	return e.Cluster.FindFaults(ctx, name, unit)
+}
+
+const unit = "flux.service" // the systemd unit of the broker
+
+func (c *client) UnitOf(string) string { return unit }

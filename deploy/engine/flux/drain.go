@@ -145,15 +145,10 @@ func (c *client) Remove(ctx context.Context, name string, n node, stopErr error)
 }
 
 func (c *client) awaitOffline(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, offlineTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, offlineTimeout, errors.New("its broker is still online"))
 	defer cancel()
-	for {
+	return engine.Poll(ctx, engine.PollInterval, func() (bool, error) {
 		s, err := c.readStatus(ctx)
-		if err == nil && !s.nodes[name].online {
-			return nil
-		}
-		if !engine.Sleep(ctx, engine.PollInterval) {
-			return errors.Join(errors.New("its broker is still online"), err)
-		}
-	}
+		return err == nil && !s.nodes[name].online, nil
+	})
 }

@@ -8,7 +8,6 @@ package flux
 
 import (
 	"context"
-	"errors"
 	"regexp"
 	"strings"
 
@@ -21,6 +20,23 @@ const (
 	Compute = batch.Compute
 )
 
+var Kind = engine.Kind{
+	Name:  "flux",
+	Title: "Flux",
+	New:   func(c engine.Cluster) engine.Engine { return New(c) },
+	Head:  Leader,
+	UsageForm: "nixbench exec --on %[1]s -- flux resource list shows the nodes of the instance, " +
+		"nixbench exec --on %[1]s -- setpriv --reuid=flux --regid=flux --init-groups flux run --cwd=/ hostname runs a job",
+	Help: engine.Help{
+		Check: `Flux: the leader answers and starts jobs, and exactly the hive's compute nodes
+are online. --deep runs flux run and a batch job on all compute nodes.`,
+		Drain: `Flux: a drained node gets no new jobs. apply waits until its jobs have ended,
+for at most nixbench.flux.drainTimeout seconds, and cancels none. Before a
+change of the leader it stops the queue and waits for the jobs of all nodes.`,
+		Remove: `Flux: the broker of a removed compute node is stopped.`,
+	},
+}
+
 // Engine implements [engine.Engine] for an instance of Flux.
 type Engine struct {
 	*client
@@ -31,16 +47,13 @@ type Engine struct {
 type client struct{ batch.Head }
 
 func New(c engine.Cluster) *Engine {
-	leader := &client{batch.Head{Cluster: c, Kind: "flux", Role: Leader, Absent: errNoLeader, NotSetUp: notSetUpError, Owner: asOwner,
+	leader := &client{batch.Head{Cluster: c, Kind: "flux", Role: Leader, NotSetUp: notSetUpError, Owner: asOwner,
 		List: "flux jobs -A", Cancel: "flux cancel", Undrained: "--no-drain does not wait, and ends jobs if the broker restarts"}}
 	return &Engine{leader, batch.Pool[node]{Head: &leader.Head, System: leader, Unit: unit}}
 }
 
 // asOwner is the first part of a command line: the rest runs as the user flux, the owner of the instance, who may submit jobs.
 var asOwner = []string{"setpriv", "--reuid=flux", "--regid=flux", "--init-groups", "--"}
-
-// errNoLeader is returned if the hive has no leader, or if the leader has not been set up yet, so that the instance does not exist.
-var errNoLeader = errors.New("no leader is set up yet")
 
 // notSetUpError matches the messages of shells and sudo that the command flux is missing, so that the node is no leader yet. It
 // does not match the error of a broker that does not answer.

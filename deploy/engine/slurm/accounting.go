@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 )
 
 // accountingNode returns the node on which slurmdbd runs. This may be the controller. accountingNode returns an empty string if
@@ -67,7 +68,7 @@ const registerScript = `rm -f "$0/nixbench-accounting" && systemctl restart slur
 func (e *Engine) admitAccounting(ctx context.Context) error {
 	config, err := e.readConfig(ctx)
 	switch {
-	case errors.Is(err, errNoController):
+	case errors.Is(err, batch.ErrAbsent):
 		return nil
 	case err != nil:
 		return err

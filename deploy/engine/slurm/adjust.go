@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -14,7 +15,7 @@ import (
 // only when it registers for the first time. The features of static nodes are in slurm.conf.
 func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error) {
 	registered, err := e.Nodes(ctx)
-	if errors.Is(err, errNoController) {
+	if errors.Is(err, batch.ErrAbsent) {
 		return nil, nil
 	}
 	if err != nil {

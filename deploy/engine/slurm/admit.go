@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/batch"
 	"github.com/nixbench/nixbench/deploy/fleet"
 )
 
@@ -36,7 +37,7 @@ func (e *Engine) Admit(ctx context.Context, name string) error {
 		return nil
 	}
 	registered, err := await(ctx, e.Nodes)
-	if errors.Is(err, errNoController) {
+	if errors.Is(err, batch.ErrAbsent) {
 		return nil
 	}
 	if err != nil {
@@ -64,7 +65,7 @@ func await[T any](ctx context.Context, ask func(context.Context) (T, error)) (T,
 	defer cancel()
 	for {
 		answer, err := ask(ctx)
-		if err == nil || errors.Is(err, errNoController) || !engine.Sleep(ctx, engine.PollInterval) {
+		if err == nil || errors.Is(err, batch.ErrAbsent) || !engine.Sleep(ctx, engine.PollInterval) {
 			return answer, err
 		}
 	}

@@ -26,7 +26,7 @@ func TestConditions(t *testing.T) {
 		want   string
 	}{
 		"well":       {func(c *controller) {}, false, ""},
-		"well, deep": {func(c *controller) { c.job = "c-2\nc-1\n" }, true, ""},
+		"well, deep": {func(c *controller) {}, true, ""},
 		"absent":     {func(c *controller) { delete(c.nodes, "c-2") }, false, "2 compute nodes idle or running jobs: c-2 is not registered with the controller"},
 		"stranger":   {func(c *controller) { c.nodes["c-9"] = c.nodes["c-1"] }, false, "2 compute nodes idle or running jobs: c-9 is registered and is not in the hive"},
 		"down":       {func(c *controller) { c.nodes["c-1"].base = "DOWN" }, false, "2 compute nodes idle or running jobs: c-1 is DOWN+DYNAMIC_NORM"},
@@ -34,8 +34,8 @@ func TestConditions(t *testing.T) {
 			c.nodes["c-1"].flags, c.nodes["c-1"].reason = []string{"DRAIN"}, "Kill task failed"
 		}, false, "2 compute nodes idle or running jobs: c-1 is IDLE+DYNAMIC_NORM+DRAIN (Kill task failed [root@1795363543])"},
 		"no answer":   {func(c *controller) { c.fails["scontrol"] = "Unable to contact slurm controller (connect failure)" }, false, "slurmctld answers: head: scontrol: exit status 1: Unable to contact slurm controller (connect failure)\n2 compute nodes idle or running jobs: head: env: exit status 1: Unable to contact slurm controller (connect failure)"},
-		"one missing": {func(c *controller) { c.job = "c-1\n" }, true, `srun runs on 2 compute nodes: srun ran on ["c-1"], want ["c-1" "c-2"]`},
-		"batch fails": {func(c *controller) { c.job = "c-1\nc-2\n"; c.fails["sbatch"] = "" }, true, "a batch job runs srun on 2 compute nodes: head: setpriv: exit status 1:"},
+		"srun fails":  {func(c *controller) { c.fails["srun --immediate"] = "" }, true, "srun runs on 2 compute nodes: head: setpriv: exit status 1:"},
+		"batch fails": {func(c *controller) { c.fails["sbatch"] = "" }, true, "a batch job runs srun on 2 compute nodes: head: setpriv: exit status 1:"},
 	} {
 		c := newController(t, "c-1", "c-2")
 		test.change(c)

@@ -64,18 +64,13 @@ func (c *client) undrain(ctx context.Context, registered map[string]node, nodes 
 const removedReason = "nixbench: it was removed"
 
 // Remove implements [batch.System]. SLURM does not delete nodes that are in slurm.conf. So such a node is drained and set to
-// DOWN, until nixbench admits it again or the controller gets another slurm.conf.
+// DOWN, until nixbench admits it again or the controller gets another slurm.conf. DOWN alone is not enough: SLURM makes a node that is only
+// DOWN available again when it processes the answer to a ping, and the node may have sent that answer before its slurmd was stopped.
 func (c *client) Remove(ctx context.Context, _ string, n node, _ error) error {
-	if n.isStatic() {
-		return c.takeDown(ctx, n)
+	if !n.isStatic() {
+		_, err := c.RunOnHead(ctx, "scontrol", "delete", "nodename="+n["NodeName"])
+		return err
 	}
-	_, err := c.RunOnHead(ctx, "scontrol", "delete", "nodename="+n["NodeName"])
-	return err
-}
-
-// takeDown drains a node and sets it to DOWN. DOWN alone is not enough: SLURM makes a node that is only DOWN available again when
-// it processes the answer to a ping, and the node may have sent that answer before its slurmd was stopped.
-func (c *client) takeDown(ctx context.Context, n node) error {
 	reason := removedReason
 	if n.isOutOfService() {
 		reason += "; drained before: " + strings.TrimPrefix(n["Reason"], removedReason+"; drained before: ")

@@ -7,7 +7,6 @@ package slurm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -22,6 +21,22 @@ const (
 	Accounting = "accounting"
 )
 
+var Kind = engine.Kind{
+	Name:      "slurm",
+	Title:     "SLURM",
+	New:       func(c engine.Cluster) engine.Engine { return New(c) },
+	Head:      Controller,
+	UsageForm: "nixbench exec --on %[1]s -- sinfo shows the nodes of the cluster",
+	Help: engine.Help{
+		Check: `SLURM: slurmctld answers, and exactly the hive's compute nodes are registered
+and take or run jobs. slurmdbd answers if the hive has accounting. --deep runs
+srun on all compute nodes, and a batch job that calls srun.`,
+		Drain: `SLURM: a drained node gets no new jobs. apply waits until its jobs have ended,
+for at most nixbench.slurm.drainTimeout seconds, and cancels none.`,
+		Remove: `SLURM: a removed compute node is deleted from the nodes of slurmctld.`,
+	},
+}
+
 // Engine implements [engine.Engine] for a SLURM cluster.
 type Engine struct {
 	*client
@@ -32,7 +47,7 @@ type Engine struct {
 type client struct{ batch.Head }
 
 func New(c engine.Cluster) *Engine {
-	controller := &client{batch.Head{Cluster: c, Kind: "slurm", Role: Controller, Absent: errNoController, NotSetUp: notSetUpError, Owner: asNobody,
+	controller := &client{batch.Head{Cluster: c, Kind: "slurm", Role: Controller, NotSetUp: notSetUpError, Owner: asNobody,
 		List: "squeue", Cancel: "scancel", Undrained: "with --no-drain the node changes while they run"}}
 	return &Engine{controller, batch.Pool[node]{Head: &controller.Head, System: controller, Unit: "slurmd.service"}}
 }
@@ -40,10 +55,6 @@ func New(c engine.Cluster) *Engine {
 // asNobody is the first part of a command line: the rest runs as the user nobody, because slurmctld refuses jobs of root
 // (DisableRootJobs).
 var asNobody = []string{"setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"}
-
-// errNoController is returned if the hive has no controller, or if the controller has not been set up yet, so that the cluster
-// does not exist.
-var errNoController = errors.New("no controller is set up yet")
 
 // notSetUpError matches the messages of env, shells, sudo and SLURM if the node is no controller yet: scontrol is not installed, or there
 // is no slurm.conf. It does not match if another file is missing, such as the socket of munged: then the controller does not work.
