@@ -236,8 +236,7 @@ func LastError(lines []string) string {
 
 type NodeFaults struct {
 	Node   string
-	Faults []Fault
-	Err    error // why the node could not be asked, or nil
+	Faults []Fault // if the node could not be asked, the only one says why
 }
 
 // LookAll looks at nodes and at the controllers of an engine, and returns the nodes with faults.
@@ -254,12 +253,16 @@ func LookAll(ctx context.Context, e Inspector, nodes []string) []NodeFaults {
 	for i, node := range all {
 		group.Go(func() error {
 			faults, err := e.FindFaults(ctx, node)
-			out[i] = NodeFaults{node, faults, err}
+			if err != nil {
+				first, _, _ := strings.Cut(failure.TextOn(node, err), "\n")
+				faults = []Fault{{State: first}}
+			}
+			out[i] = NodeFaults{node, faults}
 			return nil
 		})
 	}
 	_ = group.Wait() // the errors are in the results
-	return slices.DeleteFunc(out, func(n NodeFaults) bool { return n.Err == nil && len(n.Faults) == 0 })
+	return slices.DeleteFunc(out, func(n NodeFaults) bool { return len(n.Faults) == 0 })
 }
 
 const maxLooks = 16 // maximum number of nodes that nixbench looks at at the same time
@@ -275,11 +278,7 @@ func DescribeFaults(e Inspector, nodes []string, all []NodeFaults) (text string,
 	controllers := e.Controllers()
 	var texts []string
 	for _, n := range all {
-		parts := make([]string, 0, len(n.Faults)+1)
-		if n.Err != nil {
-			first, _, _ := strings.Cut(failure.TextOn(n.Node, n.Err), "\n")
-			parts = append(parts, first)
-		}
+		var parts []string
 		for _, f := range n.Faults {
 			parts = append(parts, f.String())
 			lasts = lasts || f.Lasts && (slices.Contains(nodes, n.Node) || len(controllers) == 1)

@@ -100,6 +100,9 @@ func (e lookingEngine) FindFaults(ctx context.Context, node string) ([]Fault, er
 
 // Waiting for a node is useless if a program of the node or of the only controller does not work. At most six nodes are shown.
 func TestDescribeFaults(t *testing.T) {
+	unreachable := lookingEngine{Cluster{Members: []Member{{Node: "w"}}, Run: func(context.Context, string, io.Reader, ...string) ([]byte, error) {
+		return nil, failure.On("w", errors.New("no route\nmore"))
+	}}}
 	failed := []Fault{{Unit: "u", State: "is failed", Lasts: true}}
 	for name, test := range map[string]struct {
 		controllers string
@@ -108,12 +111,12 @@ func TestDescribeFaults(t *testing.T) {
 		lasts       bool
 	}{
 		"none":              {"a", nil, "", false},
-		"the node":          {"a b", []NodeFaults{{"w", failed, nil}}, "w: u is failed", true},
-		"the controller":    {"a", []NodeFaults{{"a", failed, nil}}, "a: u is failed", true},
-		"one of two":        {"a b", []NodeFaults{{"a", failed, nil}}, "a: u is failed", false},
-		"a disk":            {"a", []NodeFaults{{"w", []Fault{{State: "the disk of / is full"}}, nil}}, "w: the disk of / is full", false},
-		"cannot be reached": {"a", []NodeFaults{{"w", nil, failure.On("w", errors.New("no route\nmore"))}}, "w: no route", false},
-		"many":              {"a", []NodeFaults{{"w", failed, nil}, {"w2", failed, nil}, {"w3", failed, nil}, {"w4", failed, nil}, {"w5", failed, nil}, {"w6", failed, nil}, {"w7", failed, nil}}, "w: u is failed; w2: u is failed; w3: u is failed; w4: u is failed; w5: u is failed; w6: u is failed; and 1 more", true},
+		"the node":          {"a b", []NodeFaults{{"w", failed}}, "w: u is failed", true},
+		"the controller":    {"a", []NodeFaults{{"a", failed}}, "a: u is failed", true},
+		"one of two":        {"a b", []NodeFaults{{"a", failed}}, "a: u is failed", false},
+		"a disk":            {"a", []NodeFaults{{"w", []Fault{{State: "the disk of / is full"}}}}, "w: the disk of / is full", false},
+		"cannot be reached": {"a", LookAll(t.Context(), unreachable, []string{"w"}), "w: no route", false},
+		"many":              {"a", []NodeFaults{{"w", failed}, {"w2", failed}, {"w3", failed}, {"w4", failed}, {"w5", failed}, {"w6", failed}, {"w7", failed}}, "w: u is failed; w2: u is failed; w3: u is failed; w4: u is failed; w5: u is failed; w6: u is failed; and 1 more", true},
 	} {
 		var c Cluster
 		for _, node := range strings.Fields(test.controllers) {
