@@ -202,7 +202,7 @@ through the SSH connection to a control plane while kubectl runs.`,
 // expired, it first fetches new credentials from a control plane.
 func ensureAccess(ctx context.Context, dir state.Dir, cluster engine.Cluster, now time.Time) (*kubernetes.Access, error) {
 	if data, err := durable.Read(accessFile(dir), durable.KeySize); err == nil {
-		if a := kubernetes.ParseKubeconfig(data); a != nil && (a.Ends().IsZero() || now.Before(a.Ends())) {
+		if a := kubernetes.ParseKubeconfig("", data); a != nil && (a.Ends().IsZero() || now.Before(a.Ends())) {
 			return a, nil
 		}
 	}

@@ -73,7 +73,7 @@ func TestEnsureAccess(t *testing.T) {
 			t.Errorf("%s: %v, fetched %d times, want %d", name, err, fetches, test.fetches)
 		}
 		data, err := os.ReadFile(accessFile(dir))
-		if err != nil || !kubernetes.ParseKubeconfig(data).Ends().Equal(access.Ends()) {
+		if err != nil || !kubernetes.ParseKubeconfig("", data).Ends().Equal(access.Ends()) {
 			t.Errorf("%s: the file in the state folder is another one: %v", name, err)
 		}
 	}

@@ -60,10 +60,7 @@ func parseCertificates(text string) []engine.Certificate {
 		if err != nil {
 			continue
 		}
-		name := "/" + path
-		for _, folder := range []string{"/etc/kubernetes/pki/", "/var/lib/kubelet/pki/"} {
-			name = strings.TrimPrefix(name, folder)
-		}
+		name := strings.TrimPrefix(strings.TrimPrefix(path, "etc/kubernetes/pki/"), "var/lib/kubelet/pki/")
 		all = append(all, engine.Certificate{Name: name, Authority: cert.IsCA,
 			Begins: cert.NotBefore.UTC().Truncate(time.Second), Ends: cert.NotAfter.UTC().Truncate(time.Second)})
 	}

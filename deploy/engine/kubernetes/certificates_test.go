@@ -99,11 +99,11 @@ func TestAccessEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if read := ParseKubeconfig(config); read == nil || read.Cluster != "bench" || !read.Ends().Equal(ends) {
+	if read := ParseKubeconfig("", config); read == nil || read.Cluster != "bench" || !read.Ends().Equal(ends) {
 		t.Errorf("%+v", read)
 	}
 	a.credentials = credentials{Token: "abc"}
-	if !a.Ends().IsZero() || ParseKubeconfig([]byte("apiVersion: v1")) != nil || ParseKubeconfig([]byte("{}")) != nil {
+	if !a.Ends().IsZero() || ParseKubeconfig("", []byte("apiVersion: v1")) != nil || ParseKubeconfig("", []byte("{}")) != nil {
 		t.Error("a certificate where there is none")
 	}
 }

@@ -20,19 +20,25 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-func (e checker) Conditions(o engine.CheckOptions) []check.Condition {
-	e.away = o.Away
+func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
+	away := func(probe func(context.Context, []string) error) func(context.Context) error {
+		return func(ctx context.Context) error { return probe(ctx, o.Away) }
+	}
 	conditions := []check.Condition{
-		{Name: "the API answers", Probe: e.checkAPI, Explain: e.explainMembers(e.IsControlPlane)},
-		{Name: event.Count(len(e.Cluster.Members), "node") + " Ready", Probe: e.checkNodesReady, Explain: e.explainNodes},
-		{Name: "system pods run", Probe: e.checkSystemPods, Explain: e.explainSystemPods},
+		{Name: "the API answers", Probe: away(e.checkAPI), Explain: e.explainMembers(e.IsControlPlane)},
+		{Name: event.Count(len(e.Cluster.Members), "node") + " Ready", Probe: away(e.checkNodesReady), Explain: e.explainNodes},
+		{Name: "system pods run", Probe: away(e.checkSystemPods), Explain: e.explainSystemPods},
 	}
 	s, err := e.settings() // no condition for objects is added, because every probe above already fails with the error of settings
 	for _, name := range slices.Sorted(maps.Keys(s.Checks)) {
 		o := s.Checks[name]
 		conditions = append(conditions, check.Condition{Name: o.String(), Probe: func(ctx context.Context) error { return e.CheckObject(ctx, o) }})
 	}
-	if workers := e.schedulableNodes(); o.Deep {
+	workers := e.NodesOf(Worker)
+	if len(workers) == 0 {
+		workers = e.NodesOf(ControlPlane)
+	}
+	if o.Deep {
 		conditions = append(conditions, check.Condition{Name: "pods reach each other and a Service", Every: 2 * time.Second, Limit: 2 * time.Minute, Probe: func(ctx context.Context) error {
 			if err != nil {
 				return err
@@ -43,23 +49,15 @@ func (e checker) Conditions(o engine.CheckOptions) []check.Condition {
 	return conditions
 }
 
-// schedulableNodes returns the workers in the hive, or the control planes if the hive has no workers.
-func (e checker) schedulableNodes() []string {
-	if workers := e.NodesOf(Worker); len(workers) > 0 {
-		return workers
-	}
-	return e.NodesOf(ControlPlane)
-}
-
 // checkAPI returns nil if the API server of every control plane answers. It asks each API server, because the node of a new
 // control plane is Ready before its own API server answers. While the cluster is being created, the error contains the phases
 // (such as init or join) of the control planes.
-func (e checker) checkAPI(ctx context.Context) error {
+func (e *Engine) checkAPI(ctx context.Context, away []string) error {
 	all := e.NodesOf(ControlPlane)
 	if len(all) == 0 {
 		return api.ErrNoControlPlane
 	}
-	all = slices.DeleteFunc(all, func(node string) bool { return slices.Contains(e.away, node) })
+	all = slices.DeleteFunc(all, func(node string) bool { return slices.Contains(away, node) })
 	err := fleet.ForAll(all, func(node string) error { return e.checkOwnAPI(ctx, node) })
 	if err != nil {
 		return errors.New(event.Abbreviate(strings.Split(err.Error(), "\n"), ", "))
@@ -67,7 +65,7 @@ func (e checker) checkAPI(ctx context.Context) error {
 	return nil
 }
 
-func (e checker) checkNodesReady(ctx context.Context) error {
+func (e *Engine) checkNodesReady(ctx context.Context, away []string) error {
 	all, err := e.List(ctx, "get", "nodes")
 	if err != nil {
 		return engine.LastLine(err)
@@ -84,7 +82,7 @@ func (e checker) checkNodesReady(ctx context.Context) error {
 			parts = append(parts, fmt.Sprintf("%s: %d hollow nodes are Ready, want %d", m.Node, readyHollow[m.Node], s.Hollow))
 		}
 		switch {
-		case slices.Contains(e.away, m.Node):
+		case slices.Contains(away, m.Node):
 		case !registered && len(absent) < maxExplained:
 			absent = append(absent, strings.TrimSuffix(m.Node+", at "+e.describeJoin(ctx, m.Node), ", at "))
 		case !registered:
@@ -108,9 +106,9 @@ func (e checker) checkNodesReady(ctx context.Context) error {
 	return nil
 }
 
-func (e checker) checkSystemPods(ctx context.Context) error {
+func (e *Engine) checkSystemPods(ctx context.Context, away []string) error {
 	all, waiting, err := e.UnreadySystemPods(ctx)
-	waiting = slices.DeleteFunc(waiting, func(p gjson.Result) bool { return slices.Contains(e.away, p.Get("spec.nodeName").String()) })
+	waiting = slices.DeleteFunc(waiting, func(p gjson.Result) bool { return slices.Contains(away, p.Get("spec.nodeName").String()) })
 	switch {
 	case err != nil:
 		return engine.LastLine(err)
@@ -126,7 +124,7 @@ func (e checker) checkSystemPods(ctx context.Context) error {
 	return errors.New("not ready: " + event.Abbreviate(names, ", "))
 }
 
-func (e checker) explainSystemPods(ctx context.Context) string {
+func (e *Engine) explainSystemPods(ctx context.Context) string {
 	_, waiting, _ := e.UnreadySystemPods(ctx) // ignore the error: if the API does not answer, there is nothing to explain
 	var texts []string
 	for _, p := range waiting[:min(maxExplained, len(waiting))] {
@@ -141,7 +139,7 @@ func (e checker) explainSystemPods(ctx context.Context) string {
 }
 
 // explainNodes returns the phases (such as join) and the last log lines of members that are not Ready.
-func (e checker) explainNodes(ctx context.Context) string {
+func (e *Engine) explainNodes(ctx context.Context) string {
 	nodes, err := e.Nodes(ctx)
 	return e.explainMembers(func(name string) bool { return err != nil || !api.IsReady(nodes[name]) })(ctx)
 }

@@ -279,7 +279,7 @@ func TestCheckDrain(t *testing.T) {
 		"another is declared safe":    {podOf("cache-1", "ReplicaSet", volumes(data), annotated("cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes", "tmp")), "--drain-delete local-data"},
 		"left by a check":             {podOf("server", "", object{"metadata": object{"namespace": "nixbench-check-abc"}}), ""},
 	} {
-		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, bound: map[string][]object{"w-1": {c.pod}}, daemonSets: []object{ownDaemonSet}}
+		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, bound: map[string][]object{"w-1": {c.pod}}}
 		flags := func(items []engine.DrainItem) string {
 			var out []string
 			for _, item := range items {
@@ -335,46 +335,6 @@ func TestDrainRefused(t *testing.T) {
 	if slices.Contains(c.flags, "--force") || slices.Contains(c.flags, "--delete-emptydir-data") {
 		t.Errorf("%q", c.flags)
 	}
-}
-
-// ownDaemonSet is the DaemonSet of pods that are podOf one.
-var ownDaemonSet = object{"metadata": object{"namespace": "shop", "name": "own"}}
-
-// A pod whose DaemonSet does not exist any more is a bare one: kubectl deletes it only with --force.
-func TestDrainOrphans(t *testing.T) {
-	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, bound: map[string][]object{"w-1": {podOf("proxy", "DaemonSet")}}}
-	e := c.engine("cp-1", "w-1")
-	c.drained = func(c *cluster, on string) error {
-		if len(c.daemonSets) == 0 && !slices.Contains(c.flags, "--force") {
-			return errors.New("error: unable to drain node \"w-1\": daemonsets.apps \"own\" not found")
-		}
-		c.bound[on] = nil
-		return nil
-	}
-	for _, exists := range []bool{true, false} {
-		c.daemonSets = nil
-		if exists {
-			c.daemonSets = []object{ownDaemonSet}
-		}
-		checks, err := e.CheckDrain(t.Context(), []string{"w-1"}, engine.DrainOptions{})
-		blocked := checks["w-1"].Blocked
-		if err != nil || (len(blocked) == 0) != exists || len(blocked) > 0 && (blocked[0].Work != "shop/proxy" || blocked[0].Option != "--drain-delete bare-pods") {
-			t.Errorf("exists %v: %+v, %v", exists, checks, err)
-		}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		var blocked *engine.BlockedError
-		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet); !errors.As(err, &blocked) {
-			t.Error(err)
-		}
-		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{api.BarePods.Name}}, quiet); err != nil || !slices.Contains(c.flags, "--force") {
-			t.Errorf("%v, %q", err, c.flags)
-		}
-		c.daemonSets, c.bound["w-1"] = []object{ownDaemonSet}, []object{podOf("proxy", "DaemonSet")}
-		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{api.BarePods.Name}}, quiet); err != nil || slices.Contains(c.flags, "--force") {
-			t.Errorf("%v, %q", err, c.flags)
-		}
-	})
 }
 
 var errRound = errors.New("error when evicting pods: global timeout reached: 5s")
@@ -465,7 +425,7 @@ func merged(base, more object) object {
 func TestDrainReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := node(true)
-		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, budgets: []object{budget("web", "web", 1, 2, 1)}, daemonSets: []object{ownDaemonSet}}
+		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, budgets: []object{budget("web", "web", 1, 2, 1)}}
 		c.bound = map[string][]object{"w-1": {podOf("web-1", "ReplicaSet"), podOf("proxy", "DaemonSet"),
 			podOf("db-0", "StatefulSet", object{"metadata": object{"deletionTimestamp": time.Now().Add(20 * time.Second).UTC().Format(time.RFC3339), "deletionGracePeriodSeconds": 30}})}}
 		c.drained = func(*cluster, string) error { return errRound }

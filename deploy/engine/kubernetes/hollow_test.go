@@ -43,7 +43,7 @@ func TestHollowNodes(t *testing.T) {
 			t.Errorf("%s: members %v, %v", name, members, err)
 		}
 		got := ""
-		if err := e.checkNodesReady(t.Context()); err != nil {
+		if err := e.checkNodesReady(t.Context(), nil); err != nil {
 			got = err.Error()
 		}
 		if got != test.want {

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -40,7 +41,7 @@ func (e *Engine) ReadAdminAccess(ctx context.Context) (*Access, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if a := newAccess(e.Name, out); a != nil {
+		if a := ParseKubeconfig(e.Name, out); a != nil {
 			return a, nil
 		}
 		errs = append(errs, failure.On(node, fmt.Errorf("%s has no cluster, or no user", AdminConf)))
@@ -61,10 +62,11 @@ func NewAccessError(err error) error {
 		"nixbench check shows how far the setup of the cluster is")
 }
 
-// newAccess returns the first cluster and the first user of config, a kubeconfig in JSON. It returns nil if config has no server
-// or no credentials.
-func newAccess(cluster string, config []byte) *Access {
+// ParseKubeconfig returns the first cluster and the first user of config, a kubeconfig in JSON. It returns nil if config is not valid, or has
+// no server or no credentials. If the name of the cluster is empty, it is that of the current context.
+func ParseKubeconfig(cluster string, config []byte) *Access {
 	var c struct {
+		Context  string `json:"current-context"`
 		Clusters []struct{ Cluster *Access }
 		Users    []struct{ User credentials }
 	}
@@ -75,7 +77,7 @@ func newAccess(cluster string, config []byte) *Access {
 	if u := c.Users[0].User; a == nil || a.Server == "" || u.Key == nil && u.Token == "" {
 		return nil
 	}
-	a.Cluster, a.credentials = cluster, c.Users[0].User
+	a.Cluster, a.credentials = cmp.Or(cluster, c.Context), c.Users[0].User
 	return a
 }
 
@@ -87,15 +89,6 @@ func (a *Access) Ends() time.Time {
 		}
 	}
 	return time.Time{}
-}
-
-// ParseKubeconfig parses a kubeconfig that [Access.Kubeconfig] has returned. It returns nil if the text is not valid.
-func ParseKubeconfig(kubeconfig []byte) *Access {
-	var c struct {
-		Context string `json:"current-context"`
-	}
-	_ = json.Unmarshal(kubeconfig, &c) // newAccess returns nil if the text is not valid
-	return newAccess(c.Context, kubeconfig)
 }
 
 func (a *Access) User() string { return a.Cluster + "-admin" }

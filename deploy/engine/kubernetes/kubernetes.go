@@ -26,18 +26,31 @@ const AdminConf = "/etc/kubernetes/admin.conf"
 // HollowLabel is the label of a hollow node: a Node object without a machine of its own, which another machine simulates.
 const HollowLabel = api.HollowLabel
 
-// Engine implements [engine.Engine] for a Kubernetes cluster.
-type Engine struct {
-	*kubeadm
-	api.Drainer
-	checker
+const defaultPort = 6443
+
+var Kind = engine.Kind{
+	Name:         "kubernetes",
+	Title:        "Kubernetes",
+	New:          func(c engine.Cluster) engine.Engine { return New(c) },
+	APIPort:      defaultPort,
+	AccessFile:   "kubeconfig",
+	UsageForm:    "nixbench kubectl get nodes shows the nodes of the cluster",
+	DrainOptions: []engine.DrainOption{api.BarePods, api.LocalData},
+	Help: engine.Help{
+		Check: `Kubernetes: the API is healthy, exactly the hive's nodes are registered and
+Ready, and system pods run. --deep runs a pod on one worker, which a pod on
+another worker reaches directly and through a Service.`,
+		Drain: `Kubernetes: bare pods, pods with data in emptyDir volumes, and pods whose
+disruption budget never allows an eviction block a drain. --drain-delete allows
+the deletion of the first two.`,
+		Remove: `Kubernetes: the Node object of a removed member is deleted, and a control plane
+is also removed from etcd.`,
+		Rotate: `Kubernetes: the key ring kubernetes-encryption encrypts the Secrets in etcd.`,
+	},
 }
 
-// checker has the conditions that must hold at the end of a run.
-type checker struct {
-	*kubeadm
-	away []string // see [engine.CheckOptions]
-}
+// Engine implements [engine.Engine] for a Kubernetes cluster.
+type Engine struct{ *kubeadm }
 
 // kubeadm is a cluster that kubeadm has set up. Its client runs kubectl against the API server of a control plane. It does not
 // use the endpoint in admin.conf, which may be the address of a removed node.
@@ -49,7 +62,7 @@ func New(c engine.Cluster) *Engine {
 		s, err := k.settings()
 		return []string{fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, err
 	}
-	return &Engine{k, api.NewDrainer(k.Client), checker{kubeadm: k}}
+	return &Engine{k}
 }
 
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
@@ -129,18 +142,9 @@ type settings struct {
 	Checks map[string]api.ObjectCheck `json:"checks"`
 }
 
-// settings returns the settings of the first control plane in the hive that has settings. Values that are missing in the hive
-// have defaults.
+// settings returns the settings of the first control plane in the hive that has settings.
 func (k *kubeadm) settings() (settings, error) {
-	s := settings{
-		Probe: api.Probe{
-			Image: "docker.io/library/busybox:1.37",
-			Serve: []string{"httpd", "-f", "-p", "8080", "-h", "/etc"},
-			Get:   []string{"wget", "-q", "-T", "3", "-O", "-"},
-		},
-		Port:   defaultPort,
-		Permit: "/run/nixbench/secrets/kubernetes-init",
-	}
+	s := settings{Port: defaultPort}
 	for _, m := range k.Cluster.Members {
 		if m.Role == ControlPlane && len(m.Settings) > 0 {
 			return s, m.ReadSettings(&s)

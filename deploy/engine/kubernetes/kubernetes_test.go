@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -49,8 +50,6 @@ type cluster struct {
 	bound   map[string][]object // node → its pods
 	budgets []object
 	drained func(c *cluster, node string) error // what kubectl drain does; nil: it evicts all pods
-
-	daemonSets []object
 
 	flags []string // of the last kubectl drain
 
@@ -171,8 +170,6 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 		return json.Marshal(object{"items": c.bound[strings.TrimPrefix(argv[i], "--field-selector=spec.nodeName=")]})
 	case line == "kubectl get poddisruptionbudgets -o json":
 		return json.Marshal(object{"items": c.budgets})
-	case line == "kubectl get daemonsets -o json":
-		return json.Marshal(object{"items": c.daemonSets})
 	case strings.HasPrefix(line, "kubectl drain "):
 		c.flags = argv
 		if c.nodes[words[2]]["unschedulable"] != true {
@@ -242,10 +239,14 @@ func (c *cluster) engine(members ...string) *Engine {
 		if strings.HasPrefix(name, "cp") {
 			role = ControlPlane
 		}
-		e.Cluster.Members = append(e.Cluster.Members, engine.Member{Node: name, Engine: nixeval.Engine{Kind: Kind.Name, Role: role, Settings: json.RawMessage(c.settings)}})
+		e.Cluster.Members = append(e.Cluster.Members, engine.Member{Node: name, Engine: nixeval.Engine{Kind: Kind.Name, Role: role, Settings: json.RawMessage(cmp.Or(c.settings, testSettings))}})
 	}
 	return e
 }
+
+// testSettings are settings of a control plane, as modules/kubernetes sets them.
+const testSettings = `{"port": 6443, "permit": "/run/nixbench/secrets/kubernetes-init",
+  "probe": {"image": "docker.io/library/busybox:1.37", "serve": ["httpd", "-f", "-p", "8080", "-h", "/etc"], "get": ["wget", "-q", "-T", "3", "-O", "-"]}}`
 
 func (c *cluster) did(prefix string) []string {
 	var out []string
@@ -311,7 +312,9 @@ func TestDrainAndUncordon(t *testing.T) {
 	if m, _ := e.Members(t.Context()); m["w-1"].Drained {
 		t.Error("the mark stayed")
 	}
-	looked := slices.DeleteFunc(slices.Clone(c.ran), func(line string) bool { return !strings.HasPrefix(line, "w-1: ") || !strings.HasSuffix(line, " "+setupUnit) })
+	looked := slices.DeleteFunc(slices.Clone(c.ran), func(line string) bool {
+		return !strings.HasPrefix(line, "w-1: ") || !strings.HasSuffix(line, " "+setupUnit)
+	})
 	if len(looked) != 2 {
 		t.Errorf("w-1 was given work before it had taken over its settings: %q", c.ran)
 	}

@@ -42,7 +42,8 @@ func (e *Engine) checkReady(ctx context.Context, node string) error {
 }
 
 func (e *Engine) checkWorking(ctx context.Context, node string) error {
-	if e.isConfiguring(ctx, node) {
+	unit, err := e.ReadUnit(ctx, node, setupUnit) // it applies new settings
+	if err == nil && (unit.Sub == "running" || unit.Sub == "auto-restart" || strings.HasPrefix(unit.Sub, "start")) {
 		_, text := e.readPhase(ctx, node)
 		return fmt.Errorf("its settings are still being applied%s", text)
 	}
@@ -52,13 +53,6 @@ func (e *Engine) checkWorking(ctx context.Context, node string) error {
 		}
 	}
 	return e.checkKubeletReported(ctx, node)
-}
-
-// isConfiguring reports whether setupUnit, the service that applies new settings, is running on
-// the node. It returns false if the node cannot be reached.
-func (e *Engine) isConfiguring(ctx context.Context, node string) bool {
-	unit, err := e.ReadUnit(ctx, node, setupUnit)
-	return err == nil && (unit.Sub == "running" || unit.Sub == "auto-restart" || strings.HasPrefix(unit.Sub, "start"))
 }
 
 // checkOwnAPI returns nil if the API server of a control plane answers. The error has one line.

@@ -54,8 +54,26 @@ func (c *Client) Adjust(ctx context.Context, desired map[string]Desired, dry boo
 	defer cancel()
 	isConflict := func(err error) bool { return strings.Contains(err.Error(), "(Conflict)") }
 	err := retry(ctx, isConflict, func() error {
-		all, changed, err := c.findDifferences(ctx, desired)
-		if words = all; err != nil || dry || len(changed) == 0 {
+		nodes, err := c.Nodes(ctx)
+		words = map[string][]string{}
+		var changed []Object
+		for name, want := range desired {
+			n, registered := nodes[name]
+			if !registered {
+				continue
+			}
+			lines, as, err := reconcileNode(n, want)
+			if err != nil {
+				return failure.On(name, err)
+			}
+			if as != nil { // without words: the node has registered with its labels, and only appliedAnnotation is missing
+				changed = append(changed, as)
+			}
+			if len(lines) > 0 {
+				words[name] = lines
+			}
+		}
+		if err != nil || dry || len(changed) == 0 {
 			return err
 		}
 		list, err := json.Marshal(Object{"apiVersion": "v1", "kind": "List", "items": changed})
@@ -65,31 +83,6 @@ func (c *Client) Adjust(ctx context.Context, desired map[string]Desired, dry boo
 		return err
 	})
 	return words, err
-}
-
-// findDifferences returns the differences of the nodes in words, by node, and the desired Node objects of the nodes to update. A
-// node on which only appliedAnnotation is missing has a desired object and no words: such a node has registered with its labels.
-func (c *Client) findDifferences(ctx context.Context, desired map[string]Desired) (map[string][]string, []Object, error) {
-	nodes, err := c.Nodes(ctx)
-	all := map[string][]string{}
-	var changed []Object
-	for _, name := range slices.Sorted(maps.Keys(desired)) {
-		n, registered := nodes[name]
-		if !registered {
-			continue
-		}
-		words, as, err := reconcileNode(n, desired[name])
-		if err != nil {
-			return nil, nil, failure.On(name, err)
-		}
-		if as != nil {
-			changed = append(changed, as)
-		}
-		if len(words) > 0 {
-			all[name] = words
-		}
-	}
-	return all, changed, err
 }
 
 // reconcileNode returns the differences between a node and the hive in words, and the desired Node object.

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -22,10 +20,6 @@ import (
 // uncordons only nodes with this annotation. So a node that an administrator has cordoned stays cordoned.
 const DrainedAnnotation = "nixbench.dev/drained"
 
-// cordonedSuffix is the end of the value of DrainedAnnotation if the node was already cordoned before
-// the drain. Such a node stays cordoned after the run.
-const cordonedSuffix = ",cordoned"
-
 const (
 	drainTimeout = 5 * time.Minute
 	// roundTimeout is the time limit of one kubectl drain command. evictPods repeats the command, and checks
@@ -38,10 +32,6 @@ const (
 	undoTimeout = 30 * time.Second
 )
 
-type Drainer struct{ client *Client }
-
-func NewDrainer(c *Client) Drainer { return Drainer{c} }
-
 // DrainMark returns the value of DrainedAnnotation of a Node object, or an empty string.
 func DrainMark(n gjson.Result) string {
 	return n.Get("metadata.annotations." + gjson.Escape(DrainedAnnotation)).String()
@@ -51,102 +41,82 @@ func isCordoned(n gjson.Result) bool { return n.Get("spec.unschedulable").Bool()
 
 // mustDrain reports whether nixbench must drain a node: always, unless an administrator has cordoned it. Before a removal,
 // nixbench drains every node that can be reached, because the end of pods on an unreachable node cannot be observed.
-func (d Drainer) mustDrain(ctx context.Context, n gjson.Result, o engine.DrainOptions) bool {
+func (c *Client) mustDrain(ctx context.Context, n gjson.Result, o engine.DrainOptions) bool {
 	if !o.Removal {
 		return DrainMark(n) != "" || !isCordoned(n)
 	}
-	_, err := d.client.Command(ctx, NodeName(n), "true")
+	_, err := c.Command(ctx, NodeName(n), "true")
 	return err == nil
 }
 
 // Drain implements [engine.Engine]. It cordons all given nodes, and then runs kubectl drain for one node after the other. It
 // returns an error if pods would be lost, or if a disruption budget blocks a drain permanently. If the drain of one node fails,
 // Drain uncordons all nodes that it has cordoned.
-func (d Drainer) Drain(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
+func (c *Client) Drain(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
 	if len(names) == 0 {
 		return nil
 	}
 	var nodes map[string]gjson.Result
-	err := retryUnavailable(ctx, func() (err error) { nodes, err = d.client.Nodes(ctx); return err })
+	err := retryUnavailable(ctx, func() (err error) { nodes, err = c.Nodes(ctx); return err })
 	if errors.Is(err, ErrNoControlPlane) {
 		return nil
 	}
 	if err != nil {
 		return engine.NewDrainError(names[0], Shorten(ctx, err))
 	}
-	marks := map[string]string{} // of the cordoned nodes
+	var drained, marked []string
 	undo := func(node string, err error) error {
 		var blocked *engine.BlockedError
 		if !errors.As(err, &blocked) { // a BlockedError already names the node
 			err = engine.NewDrainError(node, err)
 		}
-		return d.undoDrain(ctx, marks, err)
+		return c.undoDrain(ctx, marked, err)
 	}
-	var cordoned []string
 	for _, name := range names {
 		n, member := nodes[name]
-		if !member || !d.mustDrain(ctx, n, o) {
+		if !member || !c.mustDrain(ctx, n, o) {
 			continue
 		}
-		cordoned = append(cordoned, name)
-		marks[name] = markOf(n) // record the mark also if cordon fails, because cordon may already have set it
-		if err := retryUnavailable(ctx, func() error { return d.mark(ctx, name, marks[name]) }); err != nil {
+		drained = append(drained, name)
+		if isCordoned(n) && DrainMark(n) == "" { // by an administrator: it stays cordoned if its removal fails
+			continue
+		}
+		marked = append(marked, name) // also if the mark fails, because it may be set
+		if err := retryUnavailable(ctx, func() error { return c.mark(ctx, name, true) }); err != nil {
 			return undo(name, Shorten(ctx, err))
 		}
 	}
-	for _, name := range cordoned {
+	for _, name := range drained {
 		broken := slices.Contains(o.Broken, name) || !IsReady(nodes[name]) // a node that is not Ready does not report the end of its pods to the API
-		if err := d.evictPods(ctx, name, broken, o, func(text string) { report(name, text) }); err != nil {
+		if err := c.evictPods(ctx, name, broken, o, func(text string) { report(name, text) }); err != nil {
 			return undo(name, err)
 		}
 	}
 	return nil
 }
 
-// markOf returns the value that DrainedAnnotation must have on the node n while it is drained.
-func markOf(n gjson.Result) string {
-	mark := DrainMark(n)
-	if mark == "" {
-		if mark = time.Now().UTC().Format(time.RFC3339); isCordoned(n) {
-			mark += cordonedSuffix
-		}
+// mark cordons a node and sets DrainedAnnotation to the time, or uncordons it and removes the annotation.
+func (c *Client) mark(ctx context.Context, node string, drained bool) error {
+	var at any
+	if drained {
+		at = time.Now().UTC().Format(time.RFC3339)
 	}
-	return mark
-}
-
-func (d Drainer) mark(ctx context.Context, node, mark string) error {
-	return d.patchNode(ctx, node, Object{DrainedAnnotation: mark}, Object{"unschedulable": true})
-}
-
-// unmark uncordons a node and removes DrainedAnnotation, whose value is mark. A node that was already cordoned before the
-// drain stays cordoned.
-func (d Drainer) unmark(ctx context.Context, node, mark string) error {
-	spec := Object{"unschedulable": false}
-	if strings.HasSuffix(mark, cordonedSuffix) {
-		spec = Object{}
-	}
-	return d.patchNode(ctx, node, Object{DrainedAnnotation: nil}, spec)
-}
-
-func (d Drainer) patchNode(ctx context.Context, node string, annotations, spec Object) error {
-	patch, err := json.Marshal(Object{"metadata": Object{"annotations": annotations}, "spec": spec})
+	patch, err := json.Marshal(Object{"metadata": Object{"annotations": Object{DrainedAnnotation: at}}, "spec": Object{"unschedulable": drained}})
 	if err == nil {
-		_, err = d.client.Kubectl(ctx, "", "patch", "node", node, "--type=merge", "-p", string(patch))
+		_, err = c.Kubectl(ctx, "", "patch", "node", node, "--type=merge", "-p", string(patch))
 	}
 	return err
 }
 
-// Uncordon implements [engine.Engine]. A node that was already cordoned before the drain stays cordoned.
-// Uncordon retries for up to Timeout while the API is unavailable, so that the node does not stay cordoned.
-func (d Drainer) Uncordon(ctx context.Context, node string) error {
+// Uncordon implements [engine.Engine]. A node that an administrator has cordoned stays cordoned. Uncordon retries for up to Timeout while the API is unavailable, so that the node does not stay cordoned.
+func (c *Client) Uncordon(ctx context.Context, node string) error {
 	isTemporary := func(err error) bool { return !errors.Is(err, ErrNoControlPlane) && !IsDefinite(err) }
 	err := retry(ctx, isTemporary, func() error {
-		nodes, err := d.client.Nodes(ctx)
-		mark := DrainMark(nodes[node])
-		if err != nil || mark == "" {
+		nodes, err := c.Nodes(ctx)
+		if err != nil || DrainMark(nodes[node]) == "" {
 			return err
 		}
-		return d.unmark(ctx, node, mark)
+		return c.mark(ctx, node, false)
 	})
 	if err == nil || errors.Is(err, ErrNoControlPlane) {
 		return nil
@@ -154,14 +124,13 @@ func (d Drainer) Uncordon(ctx context.Context, node string) error {
 	return failure.On(node, fmt.Errorf("uncordon: %w", Shorten(ctx, err)))
 }
 
-func (d Drainer) undoDrain(ctx context.Context, marks map[string]string, err error) error {
+func (c *Client) undoDrain(ctx context.Context, marked []string, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	errs := []error{err}
-	for _, name := range slices.Sorted(maps.Keys(marks)) {
-		mark := marks[name]
-		undo := retryUnavailable(ctx, func() error { return d.unmark(ctx, name, mark) })
-		if undo == nil || strings.HasSuffix(mark, cordonedSuffix) {
+	for _, name := range marked {
+		undo := retryUnavailable(ctx, func() error { return c.mark(ctx, name, false) })
+		if undo == nil {
 			continue
 		}
 		errs = append(errs, failure.On(name, fmt.Errorf("uncordon: %w; the node may still be cordoned: the next run uncordons it, or kubectl uncordon %s", Shorten(ctx, undo), name)))
@@ -178,7 +147,7 @@ func (d Drainer) undoDrain(ctx context.Context, marks map[string]string, err err
 
 // evictPods evicts the pods of a cordoned node. It runs kubectl drain repeatedly until no pod is left, and returns
 // errPodsRemain after drainTimeout. For a broken node, the time limit is brokenTimeout, and remaining pods are not an error.
-func (d Drainer) evictPods(ctx context.Context, node string, broken bool, o engine.DrainOptions, report func(string)) error {
+func (c *Client) evictPods(ctx context.Context, node string, broken bool, o engine.DrainOptions, report func(string)) error {
 	limit := drainTimeout
 	if broken {
 		limit = brokenTimeout
@@ -187,7 +156,7 @@ func (d Drainer) evictPods(ctx context.Context, node string, broken bool, o engi
 	for first := true; ; first = false {
 		var pods []pod
 		err := retryUnavailable(ctx, func() error {
-			all, err := d.readPods(ctx, []string{node}, o.Whole)
+			all, err := c.readPods(ctx, []string{node}, o.Whole)
 			pods = all[node]
 			return err
 		})
@@ -199,20 +168,18 @@ func (d Drainer) evictPods(ctx context.Context, node string, broken bool, o engi
 		}
 		pods = slices.DeleteFunc(pods, func(p pod) bool { return !p.isEvictable() })
 		took, left := time.Since(begin), describeRemaining(pods)
-		if first {
+		switch {
+		case first: // the first round evicts pods also if the API has answered late
 			report("evicts " + event.Count(len(pods), "pod"))
-		} else if left != "" {
+		case took >= limit && broken:
+			return nil
+		case took >= limit:
+			return fmt.Errorf("%w after %v: %s", errPodsRemain, took.Round(time.Second), left)
+		case left != "":
 			report(fmt.Sprintf("drained for %v: %s left: %s", took.Round(time.Second), event.Count(len(pods), "pod"), left))
 		}
-		switch {
-		case first || took < limit: // the first round evicts pods also if the API has answered late
-		case broken:
-			return nil
-		default:
-			return fmt.Errorf("%w after %v: %s", errPodsRemain, took.Round(time.Second), left)
-		}
 		over := false
-		err = retryUnavailable(ctx, func() (err error) { over, err = d.runDrainRound(ctx, node, pods, o.Whole); return err })
+		err = retryUnavailable(ctx, func() (err error) { over, err = c.runDrainRound(ctx, node, pods, o.Whole); return err })
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -241,7 +208,7 @@ var errPodsRemain = errors.New("pods remain")
 // --delete-emptydir-data only if one of the given pods needs the flag. So kubectl does not delete pods that were created after
 // the check and need such a flag. With whole, when all nodes are drained, it ignores disruption budgets: kubectl would wait for
 // new pods, which have no node to start on.
-func (d Drainer) runDrainRound(ctx context.Context, node string, pods []pod, whole bool) (bool, error) {
+func (c *Client) runDrainRound(ctx context.Context, node string, pods []pod, whole bool) (bool, error) {
 	args := []string{"drain", node, "--ignore-daemonsets", "--timeout=" + roundTimeout.String()}
 	if slices.ContainsFunc(pods, pod.isBare) {
 		args = append(args, "--force")
@@ -252,7 +219,7 @@ func (d Drainer) runDrainRound(ctx context.Context, node string, pods []pod, who
 	if whole {
 		args = append(args, "--disable-eviction")
 	}
-	_, err := d.client.Kubectl(ctx, "", args...)
+	_, err := c.Kubectl(ctx, "", args...)
 	switch {
 	case err == nil:
 		return true, nil
@@ -265,10 +232,10 @@ func (d Drainer) runDrainRound(ctx context.Context, node string, pods []pod, who
 // drainTimedOutError matches the messages of kubectl drain when its time limit is over.
 var drainTimedOutError = regexp.MustCompile(`global timeout reached|context deadline exceeded|timed out waiting`)
 
-func (d Drainer) CheckDrain(ctx context.Context, names []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
+func (c *Client) CheckDrain(ctx context.Context, names []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*Timeout)
 	defer cancel()
-	nodes, err := d.client.Nodes(ctx)
+	nodes, err := c.Nodes(ctx)
 	if errors.Is(err, ErrNoControlPlane) {
 		return nil, nil
 	}
@@ -277,9 +244,9 @@ func (d Drainer) CheckDrain(ctx context.Context, names []string, o engine.DrainO
 	}
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		n, member := nodes[name]
-		return !member || !d.mustDrain(ctx, n, o)
+		return !member || !c.mustDrain(ctx, n, o)
 	})
-	pods, err := d.readPods(ctx, names, o.Whole)
+	pods, err := c.readPods(ctx, names, o.Whole)
 	if err != nil {
 		return nil, fmt.Errorf("drain: %w", engine.LastLine(err))
 	}

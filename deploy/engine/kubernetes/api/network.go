@@ -97,18 +97,18 @@ func (p *probeRun) awaitPod(ctx context.Context, name string, done func(pod gjso
 	limit, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
 	var pod gjson.Result // the last observed state
-	for {
+	var last error
+	err := engine.Poll(limit, engine.PollInterval, func() (bool, error) {
 		now, err := p.Get(limit, "-n", p.namespace, "get", "pod", name)
-		if err == nil {
+		if last = err; err == nil {
 			pod = now
 		}
-		if err == nil && done(pod) {
-			return pod, nil
-		}
-		if !engine.Sleep(limit, engine.PollInterval) {
-			return pod, p.explainPod(ctx, name, pod, err)
-		}
+		return err == nil && done(pod), nil
+	})
+	if err != nil {
+		err = p.explainPod(ctx, name, pod, last)
 	}
+	return pod, err
 }
 
 // explainPod returns an error with the reason why a pod did not reach its desired state: the last line of the pod's log. If the log is

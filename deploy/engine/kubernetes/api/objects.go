@@ -110,17 +110,14 @@ func checkCondition(o gjson.Result, condition string) error {
 	if seen := o.Get("status.observedGeneration"); seen.Exists() && seen.Int() < o.Get("metadata.generation").Int() {
 		return errors.New("its latest change is not in its status yet")
 	}
-	for _, c := range o.Get("status.conditions").Array() {
-		status := c.Get("status").String()
-		switch text, _, _ := strings.Cut(strings.TrimSpace(c.Get("message").String()), "\n"); {
-		case c.Get("type").String() != condition:
-		case status == "True":
-			return nil
-		case text != "":
-			return fmt.Errorf("%s is %s: %s", condition, status, text)
-		default:
-			return fmt.Errorf("%s is %s", condition, status)
-		}
+	c := o.Get(`status.conditions.#(type=="` + condition + `")`)
+	text, _, _ := strings.Cut(strings.TrimSpace(c.Get("message").String()), "\n")
+	switch status := c.Get("status").String(); {
+	case !c.Exists():
+		return fmt.Errorf("its status has no condition %s", condition)
+	case status == "True":
+		return nil
+	default:
+		return errors.New(strings.TrimSuffix(condition+" is "+status+": "+text, ": "))
 	}
-	return fmt.Errorf("its status has no condition %s", condition)
 }

@@ -20,43 +20,26 @@ var (
 
 type pod struct {
 	gjson.Result
-	orphan bool        // the pod belongs to a DaemonSet that does not exist any more
-	block  budgetBlock // what blocks its eviction
+	block budgetBlock // what blocks its eviction
 }
 
-// readPods returns the pods that are bound to each of the nodes. It lists the DaemonSets after the pods: otherwise the list of DaemonSets
-// could lack a new DaemonSet whose pod is in the list of pods. With withoutBudgets, it does not read which budgets block evictions.
-func (d Drainer) readPods(ctx context.Context, nodes []string, withoutBudgets bool) (map[string][]pod, error) {
-	pods := map[string][]gjson.Result{}
-	for _, node := range nodes {
-		items, err := d.client.List(ctx, "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node)
-		if err != nil {
-			return nil, err
-		}
-		pods[node] = items
-	}
-	if len(nodes) == 0 {
-		return nil, nil
-	}
-	sets, err := d.client.List(ctx, "get", "daemonsets", "--all-namespaces")
-	if err != nil {
-		return nil, err
-	}
-	daemonSets := map[string]bool{} // as namespace/name
-	for _, s := range sets {
-		daemonSets[pod{Result: s}.name()] = true
-	}
+// readPods returns the pods that are bound to each of the nodes. With withoutBudgets, it does not read which budgets block evictions.
+func (c *Client) readPods(ctx context.Context, nodes []string, withoutBudgets bool) (map[string][]pod, error) {
 	var budgets []gjson.Result
-	if !withoutBudgets {
-		if budgets, err = d.client.List(ctx, "get", "poddisruptionbudgets", "--all-namespaces"); err != nil {
+	var err error
+	if !withoutBudgets && len(nodes) > 0 {
+		if budgets, err = c.List(ctx, "get", "poddisruptionbudgets", "--all-namespaces"); err != nil {
 			return nil, err
 		}
 	}
 	all := map[string][]pod{}
-	for node, items := range pods {
+	for _, node := range nodes {
+		items, err := c.List(ctx, "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node)
+		if err != nil {
+			return nil, err
+		}
 		for _, item := range items {
 			p := pod{Result: item}
-			p.orphan = p.controller() == "DaemonSet" && !daemonSets[p.namespace()+"/"+p.Get("metadata.ownerReferences.#(controller==true).name").String()]
 			p.block = findBlock(budgets, p)
 			all[node] = append(all[node], p)
 		}
@@ -85,14 +68,14 @@ func (p pod) isFinished() bool {
 func (p pod) isTerminating() bool { return p.Get("metadata.deletionTimestamp").Exists() }
 
 // isEvictable reports whether a drain evicts the pod. A drain does not evict static pods of the kubelet and pods of DaemonSets, because
-// they would be recreated on the same node at once. It evicts orphans, because they are not recreated.
+// they would be recreated on the same node at once.
 func (p pod) isEvictable() bool {
-	return p.annotation("kubernetes.io/config.mirror") == "" && (p.controller() != "DaemonSet" || p.orphan || p.isFinished())
+	return p.annotation("kubernetes.io/config.mirror") == "" && (p.controller() != "DaemonSet" || p.isFinished())
 }
 
 // isBare reports whether no controller recreates the pod. kubectl drain requires --force for such a pod.
 func (p pod) isBare() bool {
-	return p.isEvictable() && !p.isFinished() && (p.controller() == "" || p.orphan)
+	return p.isEvictable() && !p.isFinished() && p.controller() == ""
 }
 
 // hasEmptyDir reports whether kubectl drain requires --delete-emptydir-data for the pod.
