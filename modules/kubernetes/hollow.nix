@@ -20,7 +20,7 @@ let
   arch = if pkgs.stdenv.hostPlatform.system == "aarch64-linux" then "arm64" else "amd64";
 
   # The label of a hollow node, whose value is the name of the machine that simulates the node. The Go package
-  # deploy/engine/kubernetes/api uses the same label.
+  # deploy/engine/kubernetes uses the same label.
   label = "nixbench.dev/hollow";
   sizeAnnotation = "nixbench.dev/hollow-size";
   machineLabel = "nixbench.dev/hollow-machine";

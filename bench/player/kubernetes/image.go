@@ -38,7 +38,7 @@ func (p *Player) pullImage(ctx context.Context) error {
 					"command": []string{"/nixbench-none"}}}}})
 	}
 	var digests, missing []string
-	list, err := json.Marshal(newList(pods))
+	list, err := json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": pods})
 	if err == nil {
 		err = p.ensure(ctx, list, "--validate=false", "--filename=-")
 	}

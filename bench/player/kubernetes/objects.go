@@ -39,10 +39,6 @@ func (o objects) firstPod() ([]byte, error) {
 
 const firstPodName = "nixbench-bench-watch"
 
-func newList(items []object) object {
-	return object{"apiVersion": "v1", "kind": "List", "items": items}
-}
-
 // largestArray is the largest number of jobs of the workload that are one Indexed Job.
 const largestArray = 1000
 
@@ -64,7 +60,7 @@ func (o objects) jobList(jobs []workload.Job) ([]byte, error) {
 		}
 		items = append(items, o.job(array))
 	}
-	return json.Marshal(newList(items))
+	return json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": items})
 }
 
 // stamped reports whether the tasks print stamps of their first and last instruction. On a hollow node, no task runs.

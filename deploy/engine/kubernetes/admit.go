@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -36,7 +35,7 @@ func (e *Engine) Admit(ctx context.Context, node string) error {
 	case err == nil: // the node may have been reset without a new machine, and then its systemd unit for the join does not run
 		_, err = e.Command(ctx, node, "systemctl", "start", "--no-block", setupUnit)
 		return err
-	case errors.Is(err, api.ErrNoControlPlane) && (node == all[0] || e.phaseOf(ctx, all[0]) == phaseWaiting):
+	case errors.Is(err, ErrNoControlPlane) && (node == all[0] || e.phaseOf(ctx, all[0]) == phaseWaiting):
 		// Permit the first control plane to create the cluster, even when Admit was called for another node: an earlier
 		// admission of the first control plane may have failed because other control planes were unreachable. The permission
 		// is a file in a tmpfs, so a machine that is recreated later does not have it.
@@ -44,7 +43,7 @@ func (e *Engine) Admit(ctx context.Context, node string) error {
 			return failure.On(all[0], fmt.Errorf("permit it to create the cluster: %w", err))
 		}
 		return nil
-	case errors.Is(err, api.ErrNoControlPlane), e.isBeingCreated(ctx):
+	case errors.Is(err, ErrNoControlPlane), e.isBeingCreated(ctx):
 		return nil // the node joins as soon as the cluster exists
 	}
 	return failure.On(node, fmt.Errorf("it cannot join: %w", err))
@@ -98,12 +97,12 @@ const (
 
 // readPhase returns the phase of a node, such as "join", and the first line of the message of that phase, in
 // parentheses. It returns two empty strings if the phase cannot be read.
-func (k *kubeadm) readPhase(ctx context.Context, node string) (phase, text string) {
-	out, err := k.Command(ctx, node, "cat", progressFile)
+func (e *Engine) readPhase(ctx context.Context, node string) (phase, text string) {
+	out, err := e.Command(ctx, node, "cat", progressFile)
 	if err != nil {
 		return "", ""
 	}
-	progress, _ := api.ParseJSON(out)
+	progress, _ := ParseJSON(out)
 	if message, _, _ := strings.Cut(strings.TrimSpace(progress.Get("message").String()), "\n"); message != "" {
 		text = " (" + message + ")"
 	}
@@ -112,7 +111,7 @@ func (k *kubeadm) readPhase(ctx context.Context, node string) (phase, text strin
 
 // describeJoin returns the phase (such as join) of a node that has not registered yet, and which program on the node does not
 // work. It returns an empty string if the phase cannot be read.
-func (e *kubeadm) describeJoin(ctx context.Context, node string) string {
+func (e *Engine) describeJoin(ctx context.Context, node string) string {
 	phase, text := e.readPhase(ctx, node)
 	if phase == "" {
 		return ""

@@ -14,7 +14,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/nixeval"
@@ -55,7 +54,7 @@ func (e *Engine) Conditions(o engine.CheckOptions) []check.Condition {
 func (e *Engine) checkAPI(ctx context.Context, away []string) error {
 	all := e.NodesOf(ControlPlane)
 	if len(all) == 0 {
-		return api.ErrNoControlPlane
+		return ErrNoControlPlane
 	}
 	all = slices.DeleteFunc(all, func(node string) bool { return slices.Contains(away, node) })
 	err := fleet.ForAll(all, func(node string) error { return e.checkOwnAPI(ctx, node) })
@@ -70,7 +69,7 @@ func (e *Engine) checkNodesReady(ctx context.Context, away []string) error {
 	if err != nil {
 		return engine.LastLine(err)
 	}
-	nodes, readyHollow := api.SplitHollow(all)
+	nodes, readyHollow := SplitHollow(all)
 	var absent, notReady, parts []string
 	for _, m := range e.Cluster.Members {
 		n, registered := nodes[m.Node]
@@ -87,7 +86,7 @@ func (e *Engine) checkNodesReady(ctx context.Context, away []string) error {
 			absent = append(absent, strings.TrimSuffix(m.Node+", at "+e.describeJoin(ctx, m.Node), ", at "))
 		case !registered:
 			absent = append(absent, m.Node)
-		case !api.IsReady(n):
+		case !IsReady(n):
 			notReady = append(notReady, m.Node)
 		}
 		delete(nodes, m.Node)
@@ -119,7 +118,7 @@ func (e *Engine) checkSystemPods(ctx context.Context, away []string) error {
 	}
 	var names []string
 	for _, p := range waiting {
-		names = append(names, api.NodeName(p)+api.WaitingReason(p))
+		names = append(names, NodeName(p)+WaitingReason(p))
 	}
 	return errors.New("not ready: " + event.Abbreviate(names, ", "))
 }
@@ -128,8 +127,8 @@ func (e *Engine) explainSystemPods(ctx context.Context) string {
 	_, waiting, _ := e.UnreadySystemPods(ctx) // ignore the error: if the API does not answer, there is nothing to explain
 	var texts []string
 	for _, p := range waiting[:min(maxExplained, len(waiting))] {
-		name := api.NodeName(p)
-		texts = append(texts, fmt.Sprintf("%s on %s%s", name, p.Get("spec.nodeName").String(), api.WaitingReason(p)))
+		name := NodeName(p)
+		texts = append(texts, fmt.Sprintf("%s on %s%s", name, p.Get("spec.nodeName").String(), WaitingReason(p)))
 		out, _ := e.Kubectl(ctx, "", "-n", "kube-system", "logs", name, "--all-containers", "--tail=3") // the error is ignored: a pod that has not started has no log
 		for line := range strings.Lines(strings.TrimSpace(string(out))) {
 			texts = append(texts, "  "+strings.TrimSpace(line))
@@ -141,7 +140,7 @@ func (e *Engine) explainSystemPods(ctx context.Context) string {
 // explainNodes returns the phases (such as join) and the last log lines of members that are not Ready.
 func (e *Engine) explainNodes(ctx context.Context) string {
 	nodes, err := e.Nodes(ctx)
-	return e.explainMembers(func(name string) bool { return err != nil || !api.IsReady(nodes[name]) })(ctx)
+	return e.explainMembers(func(name string) bool { return err != nil || !IsReady(nodes[name]) })(ctx)
 }
 
 // maxExplained is the maximum number of nodes or pods whose logs an error quotes. Further nodes or pods usually have the same problem.
@@ -149,13 +148,13 @@ const maxExplained = 3
 
 // explainMembers returns a function that quotes the phases (such as join) and the last log lines of members. The function quotes
 // at most maxExplained of the members for which which returns true.
-func (k *kubeadm) explainMembers(which func(node string) bool) func(context.Context) string {
+func (e *Engine) explainMembers(which func(node string) bool) func(context.Context) string {
 	return func(ctx context.Context) string {
 		var texts []string
-		for _, m := range k.Cluster.Members {
+		for _, m := range e.Cluster.Members {
 			if len(texts) < maxExplained && which(m.Node) {
-				phase, text := k.readPhase(ctx, m.Node)
-				texts = append(texts, m.Node+": "+cmp.Or(phase, "no phase")+text+"\n"+k.ReadLog(ctx, m.Node, setupUnit, kubeletUnit))
+				phase, text := e.readPhase(ctx, m.Node)
+				texts = append(texts, m.Node+": "+cmp.Or(phase, "no phase")+text+"\n"+e.ReadLog(ctx, m.Node, setupUnit, kubeletUnit))
 			}
 		}
 		return strings.Join(texts, "\n")

@@ -12,17 +12,10 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 func quiet(_, _ string) {}
-
-// The time limits of a drain, and of one kubectl drain.
-const (
-	drainTimeout = 5 * time.Minute
-	roundTimeout = 5 * time.Second
-)
 
 // isUncordon reports whether a command uncordons a node.
 func isUncordon(argv []string) bool {
@@ -181,7 +174,7 @@ func TestWaitReadyForKubelet(t *testing.T) {
 		"has lost the API": {true, kubelet{"running", time.Hour, 40 * time.Second}, "its kubelet has not reported for "},
 	} {
 		w := node(c.ready)
-		w["unschedulable"], w["annotations"] = true, object{api.DrainedAnnotation: "2026-01-01T00:00:00Z"}
+		w["unschedulable"], w["annotations"] = true, object{DrainedAnnotation: "2026-01-01T00:00:00Z"}
 		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": c.kubelet}}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		err := cluster.engine("cp-1", "w-1").WaitReady(ctx, "w-1", quiet)
@@ -297,7 +290,7 @@ func TestCheckDrain(t *testing.T) {
 		if check := check(); flags(check.Blocked) != c.want || len(check.Deleted) > 0 {
 			t.Errorf("%s: %+v, want %q", name, check, c.want)
 		}
-		if check := check(api.BarePods.Name, api.LocalData.Name); flags(check.Deleted) != c.want || len(check.Blocked) > 0 {
+		if check := check(BarePods.Name, LocalData.Name); flags(check.Deleted) != c.want || len(check.Blocked) > 0 {
 			t.Errorf("%s, allowed: %+v, want %q", name, check, c.want)
 		}
 	}
@@ -321,7 +314,7 @@ func TestDrainRefused(t *testing.T) {
 	if err != nil || len(checks) != 2 || len(checks["w-1"].Blocked) != 1 || len(checks["cp-1"].Blocked) != 0 {
 		t.Errorf("%+v, %v", checks, err)
 	}
-	if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{api.BarePods.Name}}, quiet); err != nil {
+	if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{BarePods.Name}}, quiet); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Contains(c.flags, "--force") || slices.Contains(c.flags, "--delete-emptydir-data") {
@@ -329,7 +322,7 @@ func TestDrainRefused(t *testing.T) {
 	}
 	// Without such pods, kubectl gets no permission to delete them.
 	c.bound["w-1"] = []object{podOf("web-1", "ReplicaSet")}
-	if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{api.BarePods.Name, api.LocalData.Name}}, quiet); err != nil {
+	if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{Allowed: []string{BarePods.Name, LocalData.Name}}, quiet); err != nil {
 		t.Fatal(err)
 	}
 	if slices.Contains(c.flags, "--force") || slices.Contains(c.flags, "--delete-emptydir-data") {
@@ -552,7 +545,7 @@ func TestWaitReadyBrokenKubelet(t *testing.T) {
 		for _, isReady := range []bool{true, false} {
 			synctest.Test(t, func(t *testing.T) {
 				w := node(isReady)
-				w["unschedulable"], w["annotations"] = true, object{api.DrainedAnnotation: "2026-01-01T00:00:00Z"}
+				w["unschedulable"], w["annotations"] = true, object{DrainedAnnotation: "2026-01-01T00:00:00Z"}
 				c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": {state, time.Hour, time.Hour}}}
 				e := c.engine("cp-1", "w-1")
 				begin := time.Now()
@@ -574,7 +567,7 @@ func TestWaitReadyBrokenKubelet(t *testing.T) {
 func TestUncordonRetriesUnavailableAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := node(true)
-		w["unschedulable"], w["annotations"] = true, object{api.DrainedAnnotation: "2026-01-01T00:00:00Z"}
+		w["unschedulable"], w["annotations"] = true, object{DrainedAnnotation: "2026-01-01T00:00:00Z"}
 		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}}
 		e := c.engine("cp-1", "w-1")
 		run, away := e.Run, 3
@@ -590,7 +583,7 @@ func TestUncordonRetriesUnavailableAPI(t *testing.T) {
 			t.Errorf("%v, %v", err, w)
 		}
 		// A request that the API refuses is not retried.
-		w["unschedulable"], w["annotations"] = true, object{api.DrainedAnnotation: "2026-01-01T00:00:00Z"}
+		w["unschedulable"], w["annotations"] = true, object{DrainedAnnotation: "2026-01-01T00:00:00Z"}
 		c.refuse = map[string]string{"kubectl patch": "Error from server (Forbidden): no"}
 		begin := time.Now()
 		if err := e.Uncordon(t.Context(), "w-1"); err == nil || time.Since(begin) > time.Second {

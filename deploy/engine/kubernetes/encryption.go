@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -27,7 +26,7 @@ func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]stri
 	ctx, cancel := context.WithTimeout(ctx, 2*engine.CommandTimeout)
 	defer cancel()
 	pods, err := e.List(ctx, "-n", "kube-system", "get", "pods", "-l", "component=kube-apiserver")
-	if errors.Is(err, api.ErrNoControlPlane) {
+	if errors.Is(err, ErrNoControlPlane) {
 		return nil, nil // the cluster does not exist, so no data are encrypted
 	}
 	if err != nil {
@@ -37,7 +36,7 @@ func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]stri
 	for _, p := range pods {
 		node := p.Get("spec.nodeName").String()
 		behind = slices.DeleteFunc(behind, func(name string) bool { return name == node })
-		if p.Get(`spec.containers.0.env.#(name=="`+encryptionEnv+`").value`).String() != sum || !api.IsReady(p) {
+		if p.Get(`spec.containers.0.env.#(name=="`+encryptionEnv+`").value`).String() != sum || !IsReady(p) {
 			behind = append(behind, node)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -95,11 +94,11 @@ func (a *Access) User() string { return a.Cluster + "-admin" }
 
 // Kubeconfig returns a kubeconfig in JSON, which is valid YAML. The kubeconfig has one context, with the name of the cluster.
 func (a *Access) Kubeconfig() ([]byte, error) {
-	data, err := json.MarshalIndent(api.Object{
-		"apiVersion": "v1", "kind": "Config", "current-context": a.Cluster, "preferences": api.Object{},
-		"clusters": []api.Object{{"name": a.Cluster, "cluster": a}},
-		"users":    []api.Object{{"name": a.User(), "user": a.credentials}},
-		"contexts": []api.Object{{"name": a.Cluster, "context": api.Object{"cluster": a.Cluster, "user": a.User()}}},
+	data, err := json.MarshalIndent(Object{
+		"apiVersion": "v1", "kind": "Config", "current-context": a.Cluster, "preferences": Object{},
+		"clusters": []Object{{"name": a.Cluster, "cluster": a}},
+		"users":    []Object{{"name": a.User(), "user": a.credentials}},
+		"contexts": []Object{{"name": a.Cluster, "context": Object{"cluster": a.Cluster, "user": a.User()}}},
 	}, "", "  ")
 	if err != nil {
 		return nil, err

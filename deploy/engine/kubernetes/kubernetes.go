@@ -12,7 +12,6 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 )
 
 const (
@@ -23,9 +22,6 @@ const (
 // AdminConf is the kubeconfig of the administrator on a control plane.
 const AdminConf = "/etc/kubernetes/admin.conf"
 
-// HollowLabel is the label of a hollow node: a Node object without a machine of its own, which another machine simulates.
-const HollowLabel = api.HollowLabel
-
 const defaultPort = 6443
 
 var Kind = engine.Kind{
@@ -35,7 +31,7 @@ var Kind = engine.Kind{
 	APIPort:      defaultPort,
 	AccessFile:   "kubeconfig",
 	UsageForm:    "nixbench kubectl get nodes shows the nodes of the cluster",
-	DrainOptions: []engine.DrainOption{api.BarePods, api.LocalData},
+	DrainOptions: []engine.DrainOption{BarePods, LocalData},
 	Help: engine.Help{
 		Check: `Kubernetes: the API is healthy, exactly the hive's nodes are registered and
 Ready, and system pods run. --deep runs a pod on one worker, which a pod on
@@ -49,27 +45,16 @@ is also removed from etcd.`,
 	},
 }
 
-// Engine implements [engine.Engine] for a Kubernetes cluster.
-type Engine struct{ *kubeadm }
+// Engine implements [engine.Engine] for a Kubernetes cluster that kubeadm has set up.
+type Engine struct{ *Client }
 
-// kubeadm is a cluster that kubeadm has set up. Its client runs kubectl against the API server of a control plane. It does not
-// use the endpoint in admin.conf, which may be the address of a removed node.
-type kubeadm struct{ *api.Client }
-
-func New(c engine.Cluster) *Engine {
-	k := &kubeadm{&api.Client{Cluster: c, Role: ControlPlane, Kubeconfig: AdminConf}}
-	k.Arguments = func() ([]string, error) {
-		s, err := k.settings()
-		return []string{fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, err
-	}
-	return &Engine{k}
-}
+func New(c engine.Cluster) *Engine { return &Engine{&Client{Cluster: c}} }
 
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, api.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	nodes, err := e.Nodes(ctx)
-	if errors.Is(err, api.ErrNoControlPlane) {
+	if errors.Is(err, ErrNoControlPlane) {
 		return nil, nil
 	}
 	if err != nil {
@@ -78,8 +63,8 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	out := map[string]engine.Status{}
 	for name, n := range nodes {
 		out[name] = engine.Status{
-			Ready:    api.IsReady(n),
-			Drained:  api.DrainMark(n) != "",
+			Ready:    IsReady(n),
+			Drained:  DrainMark(n) != "",
 			OneByOne: hasControlPlaneLabel(n),
 			Cordoned: n.Get("spec.unschedulable").Bool(),
 			Version:  strings.TrimPrefix(n.Get("status.nodeInfo.kubeletVersion").String(), "v"),
@@ -93,43 +78,17 @@ func hasControlPlaneLabel(n gjson.Result) bool {
 }
 
 // controlPlaneTaint is the taint that kubeadm sets on each control plane. It sets a label with the same key.
-var controlPlaneTaint = api.Taint{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"}
+var controlPlaneTaint = Taint{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"}
 
-func (k *kubeadm) IsControlPlane(node string) bool {
-	return slices.Contains(k.NodesOf(ControlPlane), node)
-}
-
-// Adjust implements [engine.Adjuster]. It reconciles labels and taints.
-func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error) {
-	all := map[string]api.Desired{}
-	for _, m := range e.Cluster.Members {
-		if !slices.Contains(nodes, m.Node) {
-			continue
-		}
-		var want api.Desired
-		if err := m.ReadSettings(&want); err != nil {
-			return nil, err
-		}
-		if m.Role == ControlPlane {
-			want.DefaultTaints = []api.Taint{controlPlaneTaint}
-		}
-		all[m.Node] = want
-	}
-	words, err := e.Client.Adjust(ctx, all, dry)
-	if errors.Is(err, api.ErrNoControlPlane) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("labels and taints: %w", err)
-	}
-	return words, nil
+func (c *Client) IsControlPlane(node string) bool {
+	return slices.Contains(c.NodesOf(ControlPlane), node)
 }
 
 // settings are the values that modules/kubernetes sets in deployment.engine.settings.
 type settings struct {
-	Probe  api.Probe `json:"probe"`
-	Port   int       `json:"port"`   // the port of the API server on each control plane
-	Permit string    `json:"permit"` // the path of the file that permits a control plane to create the cluster
+	Probe  Probe  `json:"probe"`
+	Port   int    `json:"port"`   // the port of the API server on each control plane
+	Permit string `json:"permit"` // the path of the file that permits a control plane to create the cluster
 	// JoinConfig is the path of the kubeconfig with which a node joins. It is empty if nodes join with a token that
 	// the user has put on them.
 	JoinConfig string `json:"joinConfig"`
@@ -139,13 +98,13 @@ type settings struct {
 	// Hollow is the number of hollow nodes: the nodes that this machine simulates.
 	Hollow int `json:"hollow"`
 	// Checks are additional checks of Kubernetes objects, which the hive defines. Only control planes have them.
-	Checks map[string]api.ObjectCheck `json:"checks"`
+	Checks map[string]ObjectCheck `json:"checks"`
 }
 
 // settings returns the settings of the first control plane in the hive that has settings.
-func (k *kubeadm) settings() (settings, error) {
+func (c *Client) settings() (settings, error) {
 	s := settings{Port: defaultPort}
-	for _, m := range k.Cluster.Members {
+	for _, m := range c.Members {
 		if m.Role == ControlPlane && len(m.Settings) > 0 {
 			return s, m.ReadSettings(&s)
 		}

@@ -19,7 +19,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
-	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -273,7 +272,7 @@ func TestMembers(t *testing.T) {
 	cp := node(true)
 	cp["labels"] = object{"node-role.kubernetes.io/control-plane": ""}
 	w := node(false)
-	w["annotations"] = object{api.DrainedAnnotation: "2026-01-01T00:00:00Z"}
+	w["annotations"] = object{DrainedAnnotation: "2026-01-01T00:00:00Z"}
 	w["unschedulable"] = true
 	w["kubelet"] = "v1.34.4"
 	c.nodes = map[string]object{"cp-2": cp, "w-1": w}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -35,7 +34,7 @@ func (e *Engine) checkReady(ctx context.Context, node string) error {
 			return fmt.Errorf("it is not registered: it is at %s", how)
 		}
 		return errors.New("it is not registered")
-	case !api.IsReady(n):
+	case !IsReady(n):
 		return fmt.Errorf("it is not Ready: %s", n.Get(`status.conditions.#(type=="Ready").message`).String())
 	}
 	return e.checkWorking(ctx, node)
@@ -56,7 +55,7 @@ func (e *Engine) checkWorking(ctx context.Context, node string) error {
 }
 
 // checkOwnAPI returns nil if the API server of a control plane answers. The error has one line.
-func (e *kubeadm) checkOwnAPI(ctx context.Context, node string) error {
+func (e *Engine) checkOwnAPI(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, engine.CommandTimeout)
 	defer cancel()
 	_, err := e.KubectlOn(ctx, node, "", "get", "--raw", "/readyz")
@@ -77,7 +76,7 @@ const (
 
 // FindFaults implements [engine.Inspector]. A kubelet that was never started is no fault, because a node that has not joined yet
 // does not start its kubelet. A missing container runtime is no fault either, because a node has only one of the runtimes.
-func (e *kubeadm) FindFaults(ctx context.Context, node string) ([]engine.Fault, error) {
+func (e *Engine) FindFaults(ctx context.Context, node string) ([]engine.Fault, error) {
 	return e.Cluster.FindFaults(ctx, node, "containerd.service", "crio.service", kubeletUnit)
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/engine/kubernetes/api"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -31,7 +30,7 @@ func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 		}
 	}
 	if n.Get(`metadata.labels.nixbench\.dev/hollow-machine`).Bool() { // the nodes that it simulates; Kubernetes then deletes their pods
-		if _, err := e.Kubectl(ctx, "", "delete", "nodes", "-l", HollowLabel+"="+node, "--wait=false"); err != nil && !errors.Is(err, api.ErrNoControlPlane) {
+		if _, err := e.Kubectl(ctx, "", "delete", "nodes", "-l", HollowLabel+"="+node, "--wait=false"); err != nil && !errors.Is(err, ErrNoControlPlane) {
 			return failure.On(node, fmt.Errorf("delete its hollow nodes from the cluster: %w", err))
 		}
 	}
@@ -40,8 +39,8 @@ func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 		return context.Cause(ctx)
 	}
 	if registered {
-		// api.ErrNoControlPlane means that the removed node was the only control plane, so the cluster no longer exists.
-		if _, err := e.Kubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil && !errors.Is(err, api.ErrNoControlPlane) {
+		// ErrNoControlPlane means that the removed node was the only control plane, so the cluster no longer exists.
+		if _, err := e.Kubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil && !errors.Is(err, ErrNoControlPlane) {
 			return errors.Join(resetErr, failure.On(node, fmt.Errorf("delete from the cluster: %w", err)))
 		}
 	}
@@ -71,7 +70,7 @@ const (
 // removeEtcdMember removes the etcd member of a control plane that is being removed or that no longer exists. This is necessary
 // because the failure of another member can lose quorum while etcd still counts a member that is down. etcd refuses a removal
 // that would lose quorum. If etcd may accept the removal later, removeEtcdMember retries it for etcdRemovalTimeout.
-func (e *kubeadm) removeEtcdMember(ctx context.Context, node string) error {
+func (e *Engine) removeEtcdMember(ctx context.Context, node string) error {
 	end := time.Now().Add(etcdRemovalTimeout)
 	return engine.Poll(ctx, engine.PollInterval, func() (bool, error) {
 		err := e.tryRemoveMember(ctx, node)
@@ -84,7 +83,7 @@ func (e *kubeadm) removeEtcdMember(ctx context.Context, node string) error {
 
 // tryRemoveMember lists the members of etcd and removes the member of the node. It returns nil if etcd has no such member: an
 // earlier removal may have succeeded although etcdctl did not receive the answer.
-func (e *kubeadm) tryRemoveMember(ctx context.Context, node string) (err error) {
+func (e *Engine) tryRemoveMember(ctx context.Context, node string) (err error) {
 	for _, other := range e.NodesOf(ControlPlane) {
 		if other == node {
 			continue
@@ -93,7 +92,7 @@ func (e *kubeadm) tryRemoveMember(ctx context.Context, node string) (err error) 
 		if list, err = e.etcdctl(ctx, other, "member", "list", "-w", "json", "--hex"); err != nil {
 			continue
 		}
-		answer, invalid := api.ParseJSON(list)
+		answer, invalid := ParseJSON(list)
 		if invalid != nil {
 			err = failure.On(other, fmt.Errorf("etcdctl %w", invalid))
 			continue
@@ -123,7 +122,7 @@ func mayAcceptLater(err error) bool {
 		strings.Contains(err.Error(), "request timed out") || strings.Contains(err.Error(), unhealthyCluster)
 }
 
-func (e *kubeadm) etcdctl(ctx context.Context, node string, args ...string) ([]byte, error) {
+func (e *Engine) etcdctl(ctx context.Context, node string, args ...string) ([]byte, error) {
 	const pki = "/etc/kubernetes/pki/etcd/"
 	return e.Command(ctx, node, append([]string{"etcdctl", "--endpoints=https://127.0.0.1:2379", "--command-timeout=" + etcdctlTimeout.String(),
 		"--cacert=" + pki + "ca.crt", "--cert=" + pki + "server.crt", "--key=" + pki + "server.key"}, args...)...)

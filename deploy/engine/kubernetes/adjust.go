@@ -1,9 +1,10 @@
-package api
+package kubernetes
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -46,31 +48,30 @@ func (t Taint) String() string {
 	return t.Key + "=" + t.Value + ":" + t.Effect
 }
 
-// Adjust changes the labels and taints of nodes to the desired ones, and returns the differences in words, by node. It leaves out
-// nodes that are not registered. With dry, it changes nothing. One kubectl command updates all nodes that differ. If another
-// client has changed a Node object after Adjust has read it, Adjust reads all nodes again and retries.
-func (c *Client) Adjust(ctx context.Context, desired map[string]Desired, dry bool) (words map[string][]string, _ error) {
+// Adjust implements [engine.Adjuster] for labels and taints. One kubectl command updates all nodes that differ. If another client has
+// changed a Node object after Adjust has read it, Adjust reads all nodes again and retries.
+func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (words map[string][]string, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, adjustTimeout)
 	defer cancel()
 	isConflict := func(err error) bool { return strings.Contains(err.Error(), "(Conflict)") }
 	err := retry(ctx, isConflict, func() error {
-		nodes, err := c.Nodes(ctx)
+		registered, err := e.Nodes(ctx)
 		words = map[string][]string{}
 		var changed []Object
-		for name, want := range desired {
-			n, registered := nodes[name]
-			if !registered {
+		for _, m := range e.Cluster.Members {
+			n, isMember := registered[m.Node]
+			if !isMember || !slices.Contains(nodes, m.Node) {
 				continue
 			}
-			lines, as, err := reconcileNode(n, want)
+			lines, as, err := reconcileNode(n, m)
 			if err != nil {
-				return failure.On(name, err)
+				return failure.On(m.Node, err)
 			}
 			if as != nil { // without words: the node has registered with its labels, and only appliedAnnotation is missing
 				changed = append(changed, as)
 			}
 			if len(lines) > 0 {
-				words[name] = lines
+				words[m.Node] = lines
 			}
 		}
 		if err != nil || dry || len(changed) == 0 {
@@ -78,16 +79,29 @@ func (c *Client) Adjust(ctx context.Context, desired map[string]Desired, dry boo
 		}
 		list, err := json.Marshal(Object{"apiVersion": "v1", "kind": "List", "items": changed})
 		if err == nil {
-			_, err = c.Kubectl(ctx, string(list), "replace", "-f", "-")
+			_, err = e.Kubectl(ctx, string(list), "replace", "-f", "-")
 		}
 		return err
 	})
-	return words, err
+	switch {
+	case errors.Is(err, ErrNoControlPlane):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("labels and taints: %w", err)
+	}
+	return words, nil
 }
 
 // reconcileNode returns the differences between a node and the hive in words, and the desired Node object.
 // The object is nil if the node needs no update.
-func reconcileNode(n gjson.Result, want Desired) ([]string, Object, error) {
+func reconcileNode(n gjson.Result, m engine.Member) ([]string, Object, error) {
+	var want Desired
+	if err := m.ReadSettings(&want); err != nil {
+		return nil, nil, err
+	}
+	if m.Role == ControlPlane {
+		want.DefaultTaints = []Taint{controlPlaneTaint}
+	}
 	var as Object
 	var node struct {
 		Metadata struct{ Labels, Annotations map[string]string }

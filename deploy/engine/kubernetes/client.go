@@ -1,4 +1,4 @@
-package api
+package kubernetes
 
 import (
 	"bytes"
@@ -28,11 +28,6 @@ const (
 // Client runs kubectl on the control planes of a cluster.
 type Client struct {
 	engine.Cluster
-	Role string // the role of the control planes in the engine
-	// Kubeconfig is the file on a control plane with the credentials of the administrator. The control plane has been set up
-	// if it has the file.
-	Kubeconfig string
-	Arguments  func() ([]string, error) // further arguments of kubectl
 
 	mu           sync.Mutex
 	lastAnswered string // the control plane on which kubectl succeeded last; see orderControlPlanes
@@ -74,7 +69,7 @@ func (c *Client) Kubectl(ctx context.Context, stdin string, args ...string) ([]b
 func (c *Client) orderControlPlanes() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := c.NodesOf(c.Role)
+	all := c.NodesOf(ControlPlane)
 	if i := slices.Index(all, c.lastAnswered); i > 0 {
 		all = slices.Insert(slices.Delete(all, i, i+1), 0, c.lastAnswered)
 	}
@@ -103,25 +98,32 @@ func (c *Client) try(ctx context.Context, left int, node, stdin string, args ...
 // isNotSetUp reports whether kubectl failed with err because the control plane has not been set up yet: the node has no
 // kubeconfig, and perhaps no kubectl. A node with a kubeconfig has been set up, even if it has no kubectl.
 func (c *Client) isNotSetUp(ctx context.Context, node string, err error) bool {
-	if strings.Contains(err.Error(), c.Kubeconfig+": no such file") {
+	if strings.Contains(err.Error(), AdminConf+": no such file") {
 		return true
 	}
 	if !kubectlMissingError.MatchString(err.Error()) {
 		return false
 	}
-	_, err = c.Command(ctx, node, "test", "!", "-e", c.Kubeconfig)
+	_, err = c.Command(ctx, node, "test", "!", "-e", AdminConf)
 	return err == nil
 }
 
 // kubectlMissingError matches the messages of shells and sudo if kubectl is not installed.
 var kubectlMissingError = regexp.MustCompile(`kubectl: (command )?not found|Unknown command:? '?kubectl`)
 
+// Arguments returns the arguments of kubectl that select the API server of the control plane on which it runs. The endpoint in admin.conf may
+// be the address of a removed node.
+func (c *Client) Arguments() ([]string, error) {
+	s, err := c.settings()
+	return []string{fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, err
+}
+
 func (c *Client) KubectlOn(ctx context.Context, node, stdin string, args ...string) ([]byte, error) {
 	more, err := c.Arguments()
 	if err != nil {
 		return nil, err
 	}
-	argv := append([]string{"kubectl", "--kubeconfig", c.Kubeconfig, "--request-timeout=" + requestTimeout.String()}, append(more, args...)...)
+	argv := append([]string{"kubectl", "--kubeconfig", AdminConf, "--request-timeout=" + requestTimeout.String()}, append(more, args...)...)
 	out, err := c.Run(ctx, node, strings.NewReader(stdin), argv...)
 	if err != nil && isRBACMissing(err) { // replace the message of the API server by the cause
 		err = failure.On(node, fmt.Errorf("its API server has started and not loaded its RBAC rules yet: %s", rbacDeniedError.FindString(err.Error())))
