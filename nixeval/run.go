@@ -13,10 +13,11 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/child"
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/lines"
 )
 
-// Command is a program that runs without a terminal.
+// Command is a program on this machine.
 type Command struct {
 	Argv   []string
 	Env    []string          // added to the environment of nixbench
@@ -24,6 +25,10 @@ type Command struct {
 	// Disposable means that the program is killed soon after SIGTERM if it does not end. It is set for evaluations: an evaluation
 	// in an endless loop reacts only to SIGKILL.
 	Disposable bool
+	// Terminal leaves the program in the process group of nixbench. A program in another group cannot read from the terminal. Ctrl-C
+	// then signals the program, too.
+	Terminal  bool
+	MaxOutput int // maximum size of stdout in bytes; a program that prints more is ended; 0: no limit
 }
 
 // Runner runs a command until it ends, and returns its stdout. If ctx is cancelled, the Runner ends the command and all its child
@@ -60,29 +65,51 @@ func newProcess(ctx context.Context, c Command) (*exec.Cmd, *lines.Writer) {
 
 // Exec is the Runner that starts programs on this machine.
 func Exec(ctx context.Context, c Command) ([]byte, error) {
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
 	cmd, stderr := newProcess(ctx, c)
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	group := -1 // kill signals the process group of the program, or only the program
+	if c.Terminal {
+		group, cmd.SysProcAttr.Setsid = 1, false
+	}
+	cmd.Cancel = func() error { return syscall.Kill(group*cmd.Process.Pid, syscall.SIGTERM) }
 	if c.Disposable {
 		child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGKILL)
 		cmd.WaitDelay = disposableGrace
 	}
-	var stdout bytes.Buffer
-	cmd.Stdout = &stdout
+	stdout := &limitedOutput{max: c.MaxOutput, abort: abort}
+	cmd.Stdout = stdout
 	err := cmd.Run()
 	stderr.Flush()
-	if cmd.Process != nil && ctx.Err() != nil {
+	if cmd.Process != nil && ctx.Err() != nil && !c.Terminal {
 		// The program has ended. Kill those of its child processes that have ignored SIGTERM.
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case errors.Is(err, exec.ErrWaitDelay):
+	case errors.Is(err, exec.ErrWaitDelay) && c.MaxOutput == 0:
 		err = nil // not a failure: the program has ended, and only a child process of it keeps stderr open
 	case errors.Is(err, exec.ErrNotFound):
 		return nil, fmt.Errorf("%s: %w", c.Argv[0], ErrNoNix)
 	}
-	return stdout.Bytes(), err
+	return stdout.kept.Bytes(), err
+}
+
+// limitedOutput keeps the output of a program, and ends the program if the output exceeds the limit.
+type limitedOutput struct {
+	kept  bytes.Buffer // not embedded: its ReadFrom would read without a limit
+	max   int
+	abort context.CancelCauseFunc
+}
+
+func (o *limitedOutput) Write(p []byte) (int, error) {
+	if o.max > 0 && o.kept.Len()+len(p) > o.max {
+		err := fmt.Errorf("its output: %w", &durable.SizeError{Limit: int64(o.max)})
+		o.abort(err)
+		return 0, err
+	}
+	return o.kept.Write(p)
 }
 
 // StartPipe starts a program that reads requests from its stdin and writes replies to its stdout. The returned connection writes
