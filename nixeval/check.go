@@ -42,21 +42,21 @@ func checkText(s string, limit int) error {
 	return nil
 }
 
-// wordRE matches values without the characters that a shell or ssh's command line would interpret. As OpenSSH, userRE accepts a
-// backslash within the name of a user, as in `CORP\alice`.
-const word = "[^- '\"`$\\\\;&<>|(){}*?!#~][^ '\"`$\\\\;&<>|(){}*?!#~]*"
+// Patterns of values without the characters that a shell or ssh's command line would interpret. OpenSSH refuses the same characters.
+// UserRE accepts single backslashes within the name of a user, as in `CORP\alice`.
+const word = "[^-\\x00-\\x20\\x7f'\"`$\\\\;&<>|(){}*?!#~][^\\x00-\\x20\\x7f'\"`$\\\\;&<>|(){}*?!#~]*"
 
 var (
-	hostRE = regexp.MustCompile("^" + word + "$")
-	userRE = regexp.MustCompile("^" + word + `(?:\\` + word + ")*$")
+	HostRE = regexp.MustCompile("^" + word + "$")
+	UserRE = regexp.MustCompile("^" + word + `(?:\\` + word + ")*$")
 )
 
 // checkPattern returns an error if s does not match the pattern. what describes a valid value.
 func checkPattern(s string, pattern *regexp.Regexp, what string, limit int) error {
-	if !pattern.MatchString(s) {
-		return fmt.Errorf("%q is not %s", s, what)
+	if err := checkText(s, limit); err != nil || pattern.MatchString(s) {
+		return err
 	}
-	return checkText(s, limit)
+	return fmt.Errorf("%q is not %s", s, what)
 }
 
 // checkOptions validates the values of deployment options. It returns all errors, joined. Nix has already checked the types of the
@@ -69,10 +69,10 @@ func (d Deployment) checkOptions() error {
 		}
 	}
 	for _, host := range d.TargetHosts {
-		add("targetHost", checkPattern(host, hostRE, "a host name or address", maxHostName))
+		add("targetHost", checkPattern(host, HostRE, "a host name or address", maxHostName))
 	}
 	if d.TargetUser != nil {
-		add("targetUser", checkPattern(*d.TargetUser, userRE, "a user name", maxUserName))
+		add("targetUser", checkPattern(*d.TargetUser, UserRE, "a user name", maxUserName))
 	}
 	if d.TargetPort != nil && (*d.TargetPort < 1 || *d.TargetPort > 65535) {
 		add("targetPort", fmt.Errorf("%d is not a port; use 1 to 65535", *d.TargetPort))

@@ -2,7 +2,6 @@ package sshconfig
 
 import (
 	"net"
-	"regexp"
 	"strconv"
 	"time"
 
@@ -97,12 +96,3 @@ func (c Config) KnownHostsName() string {
 	}
 	return net.JoinHostPort(c.HostName, strconv.Itoa(c.Port))
 }
-
-// wordRE matches words that can be used in the command line of ssh or of a proxy command without quotes. OpenSSH refuses the same
-// characters in host and user names. userRE also accepts single backslashes inside, as in `CORP\alice`.
-const word = "[^-\\x00-\\x20\\x7f'\"`$\\\\;&<>|(){}*?!#~][^\\x00-\\x20\\x7f'\"`$\\\\;&<>|(){}*?!#~]*"
-
-var (
-	wordRE = regexp.MustCompile("^" + word + "$")
-	userRE = regexp.MustCompile("^" + word + `(?:\\` + word + ")*$")
-)

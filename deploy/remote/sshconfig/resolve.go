@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Resolve returns the Config of a target and its fallbacks. It reads the user's OpenSSH configuration with `ssh -G`,
@@ -39,9 +40,9 @@ func resolve(ctx context.Context, t Target, run func(context.Context, []string) 
 // resolveHost does what resolve does for one host of the target.
 func resolveHost(ctx context.Context, t Target, run func(context.Context, []string) (string, error)) (Config, error) {
 	switch {
-	case !wordRE.MatchString(t.Host):
+	case !nixeval.HostRE.MatchString(t.Host):
 		return Config{}, fmt.Errorf("%q is not a host name", t.Host)
-	case t.User != nil && !userRE.MatchString(*t.User):
+	case t.User != nil && !nixeval.UserRE.MatchString(*t.User):
 		return Config{}, fmt.Errorf("%q is not a user name", *t.User)
 	case t.Port != nil && (*t.Port < 1 || *t.Port > 65535):
 		return Config{}, fmt.Errorf("%d is not a port", *t.Port)
@@ -96,9 +97,9 @@ func sshCommand(t Target) []string {
 func applySettings(cfg Config, t Target, printed *settings) (Config, error) {
 	cfg.HostName, cfg.User, cfg.Port = printed.get("hostname"), printed.get("user"), printed.number("port")
 	switch {
-	case !wordRE.MatchString(cfg.HostName):
+	case !nixeval.HostRE.MatchString(cfg.HostName):
 		return Config{}, fmt.Errorf("ssh -G says hostname %q, which is not a host name", cfg.HostName)
-	case !userRE.MatchString(cfg.User):
+	case !nixeval.UserRE.MatchString(cfg.User):
 		return Config{}, fmt.Errorf("ssh -G says user %q, which is not a user name", cfg.User)
 	case cfg.Port < 1 || cfg.Port > 65535:
 		return Config{}, fmt.Errorf("ssh -G says port %q, which is not a port", printed.get("port"))
@@ -137,7 +138,7 @@ func (c *Config) setJump(options []string, chain string) error {
 	hops := strings.Split(chain, ",")
 	for i, hop := range hops {
 		hops[i] = strings.TrimPrefix(hop, "ssh://")
-		if host := hops[i][strings.LastIndexByte(hops[i], '@')+1:]; !userRE.MatchString(hops[i]) || !wordRE.MatchString(host) {
+		if host := hops[i][strings.LastIndexByte(hops[i], '@')+1:]; !nixeval.UserRE.MatchString(hops[i]) || !nixeval.HostRE.MatchString(host) {
 			return fmt.Errorf("%q is not a jump host", hop)
 		}
 	}
