@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -57,7 +56,7 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string, each func(m
 	plan := workload.Systems.Plan(len(rest), e.Workers, e.ChunkSize)
 	evaluator := *e
 	evaluator.heap = workload.Systems.Heap(plan)
-	failed, err := e.isolateFailures(ctx, event.Evaluate, rest, plan, func(ctx context.Context, chunk []string) error {
+	failed, err := isolateFailures(ctx, rest, plan, func(ctx context.Context, chunk []string) error {
 		processes.Add(1)
 		var part map[string]Closure
 		if err := evaluator.eval(ctx, event.Evaluate, "h: h.instantiate "+EncodeJSON(chunk), &part); err != nil {
@@ -110,7 +109,7 @@ func checkClosures(closures map[string]Closure) error {
 //
 // Units may need more memory than the plan expects, for example if each reads options of all nodes. If the kernel has killed a
 // process because the memory was full, the single units are evaluated one after the other.
-func (e *Evaluator) isolateFailures(ctx context.Context, phase event.Phase, units []string, plan workload.Plan, do func(context.Context, []string) error) (map[string]*NixError, error) {
+func isolateFailures(ctx context.Context, units []string, plan workload.Plan, do func(context.Context, []string) error) (map[string]*NixError, error) {
 	var again []string // the units of failed chunks
 	var first *NixError
 	isShared := true // no evaluation has succeeded, and all had the first error
@@ -129,7 +128,6 @@ func (e *Evaluator) isolateFailures(ctx context.Context, phase event.Phase, unit
 			return
 		case ne != nil && len(chunk) > 1:
 			again = append(again, chunk...)
-			warnAboutSearch(e.Send, phase, ne, len(units))
 		}
 		handle(chunk, ne)
 	})
@@ -151,16 +149,6 @@ func (e *Evaluator) isolateFailures(ctx context.Context, phase event.Phase, unit
 		failed[unit] = first
 	}
 	return failed, nil
-}
-
-// warnAboutSearch sends the error of an evaluation of several units, before the search for the units that have caused it. It does
-// nothing if the search among so few units takes little time.
-func warnAboutSearch(send event.Sink, phase event.Phase, ne *NixError, units int) {
-	if units < 8 {
-		return
-	}
-	text, _, _ := strings.Cut(ne.Error(), "\n")
-	send.Send(event.Event{Kind: event.Message, Phase: phase, Level: "warning", Text: "several units are evaluated again one by one, because an evaluation has failed: " + text})
 }
 
 // evaluateChunks calls do for the units in chunks, as the plan says. After each call, it calls handle with the error that units of

@@ -74,7 +74,6 @@ func surveyUnits(ctx context.Context, e *Evaluator, s *surveyResult) (broken map
 		if err := e.eval(ctx, event.Survey, "h: h.survey [ ]", s); err != nil {
 			return nil, toSetError(err)
 		}
-		warnAboutSearch(e.Send, event.Survey, ne, len(s.Units))
 		s.Deployments = map[string]Deployment{}
 	}
 	var rest []string
@@ -88,7 +87,7 @@ func surveyUnits(ctx context.Context, e *Evaluator, s *surveyResult) (broken map
 	}
 	plan := workload.Survey.Plan(len(rest), e.Workers, 0)
 	var mu sync.Mutex
-	return e.isolateFailures(ctx, event.Survey, rest, plan, func(ctx context.Context, units []string) error {
+	return isolateFailures(ctx, rest, plan, func(ctx context.Context, units []string) error {
 		var part surveyResult
 		if err := e.eval(ctx, event.Survey, "h: h.survey "+EncodeJSON(units), &part); err != nil {
 			return err
