@@ -74,7 +74,7 @@ e2e: kube
 	  NIXBENCH_E2E=1 xargs -P 2 -L 1 sh -c 'go test -count=1 -parallel 2 -timeout 30m -run "$$1" "./$$0"'
 
 # All end-to-end tests, which take hours on two processors. A change of a subject ends with its package: make e2e-all PACKAGES=./e2e/kubernetes
-PACKAGES ?= ./e2e/... ./bench/export ./deploy/activate ./deploy/closure ./deploy/secrets ./cmd/nixbench ./internal/bench
+PACKAGES ?= ./e2e/... ./deploy/activate ./deploy/closure ./deploy/secrets ./cmd/nixbench ./internal/bench
 e2e-all: fuzz test-newest-nix kube kube-all
 	NIXBENCH_E2E=1 go test -v -count=1 -p 2 -parallel 2 -timeout 150m $(PACKAGES)
 

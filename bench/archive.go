@@ -4,8 +4,6 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -74,20 +72,9 @@ func (s Sweep) Closure() (out []string) {
 // git repository.
 var excluded = map[string]bool{".nixbench": true, ".git": true}
 
-// ArchivedFile is a file in the archive of a sweep.
-type ArchivedFile struct {
-	Path   string // in the sweep's folder
-	Size   int64
-	SHA256 string
-}
-
-// crateFile is the file of an archive that describes the other files. nixbench does not read it.
-const crateFile = "ro-crate-metadata.json"
-
 // WriteArchive writes the sweep as a compressed tar file, from which the sweep can be repeated. Equal sweeps have equal archives. Symbolic
-// links out of the sweep's folder, such as the link `result` of nix build, are left out. If describe is not nil, the archive has a file with
-// the description of its files that describe returns.
-func (st *Store) WriteArchive(w io.Writer, describe func([]ArchivedFile) ([]byte, error)) error {
+// links out of the sweep's folder, such as the link `result` of nix build, are left out.
+func (st *Store) WriteArchive(w io.Writer) error {
 	root, err := os.OpenRoot(st.Folder)
 	if err != nil {
 		return err
@@ -100,19 +87,6 @@ func (st *Store) WriteArchive(w io.Writer, describe func([]ArchivedFile) ([]byte
 			return err
 		}
 	}
-	if describe != nil {
-		data, err := describe(a.files)
-		if err != nil {
-			return err
-		}
-		err = a.WriteHeader(&tar.Header{Name: a.folder + crateFile, Mode: 0o644, Size: int64(len(data)), ModTime: time.Unix(0, 0)})
-		if err == nil {
-			_, err = a.Write(data)
-		}
-		if err != nil {
-			return err
-		}
-	}
 	return errors.Join(a.Close(), z.Close())
 }
 
@@ -121,7 +95,6 @@ type archive struct {
 	*tar.Writer
 	root   *os.Root // the folder of the sweep
 	folder string   // of all files in the archive
-	files  []ArchivedFile
 }
 
 // add adds the file, folder or link with this name to the archive. It skips special files, and links that lead out of the sweep's folder.
@@ -160,9 +133,7 @@ func (a *archive) add(name string, d fs.DirEntry, err error) error {
 		return err
 	}
 	defer f.Close()
-	sum := sha256.New()
-	size, err := io.Copy(io.MultiWriter(a, sum), f)
-	a.files = append(a.files, ArchivedFile{name, size, hex.EncodeToString(sum.Sum(nil))})
+	_, err = io.Copy(a, f)
 	return err
 }
 

@@ -276,7 +276,7 @@ func TestReplayContinues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(freezeNow(t, s).WriteArchive(f, nil), f.Close()); err != nil {
+	if err := errors.Join(freezeNow(t, s).WriteArchive(f), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	s.Request.Args = []string{"bench", "replay", archive, "--dir", repetition}

@@ -209,7 +209,6 @@ func benchExportCommand(a *app) *cobra.Command {
 	var format string
 	var out string
 	var closure bool
-	var published export.Publication
 	cmd := &cobra.Command{
 		Use:   "export [SWEEP]",
 		Short: "Write the results of a sweep for another program",
@@ -220,22 +219,15 @@ Formats:
   svg       each drawing of the page as a file, with its values, in the folder
             that -o names
   archive   everything from which nixbench bench replay repeats the sweep, with
-            the results, as tar.gz; it contains no secrets of the cluster. With
-            --author and --license, it is an RO-Crate (a Process Run Crate).
+            the results, as tar.gz; it contains no secrets of the cluster.
             With --with-closure, it has the store paths of the systems, too`,
 		Example: `  nixbench bench export > results.csv
-  nixbench bench export last --format archive -o sweep.tar.gz \
-    --author "Ada Lovelace" \
-    --license https://creativecommons.org/licenses/by/4.0/`,
+  nixbench bench export last --format archive -o sweep.tar.gz`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) (err error) {
-		isPublished := published != (export.Publication{})
-		if (closure || isPublished) && format != "archive" {
-			return failure.NewUsage("bench export: --author, --license and --with-closure require --format archive")
-		}
-		if err := published.Check(); isPublished && err != nil {
-			return failure.NewUsage("bench export: %w", err)
+		if closure && format != "archive" {
+			return failure.NewUsage("bench export: --with-closure requires --format archive")
 		}
 		st, err := findSweep(a, args...)
 		if err != nil {
@@ -247,18 +239,16 @@ Formats:
 				return err
 			}
 		}
-		return exportSweep(a, st, published, format, out)
+		return exportSweep(a, st, format, out)
 	})
 	f := cmd.Flags()
-	f.StringVar(&published.Author, "author", "", "`AUTHOR` of an archive: a name, or NAME <URL>, such as that of an ORCID")
-	f.StringVar(&published.License, "license", "", "`URL` of the license of an archive")
 	f.BoolVar(&closure, "with-closure", false, "add the store paths of the systems to an archive; a repetition adds those that are missing to the store")
 	addChoice(f, &format, "format", "", []string{"csv", "svg", "archive"}, "`FORMAT`: csv, svg or archive")
 	f.StringVarP(&out, "output", "o", "", "write to `FILE` (default: -, stdout); with --format svg: to this folder")
 	return cmd
 }
 
-func exportSweep(a *app, st *bench.Store, published export.Publication, format, out string) error {
+func exportSweep(a *app, st *bench.Store, format, out string) error {
 	if format == "svg" {
 		return writeDrawings(a, st, out)
 	}
@@ -275,11 +265,7 @@ func exportSweep(a *app, st *bench.Store, published export.Publication, format, 
 	}
 	write := func(w io.Writer) error { return export.WriteCSV(w, st.Sweep, all) }
 	if format == "archive" {
-		var describe func([]bench.ArchivedFile) ([]byte, error)
-		if published != (export.Publication{}) {
-			describe = func(files []bench.ArchivedFile) ([]byte, error) { return export.Crate(st.Sweep, all, files, published) }
-		}
-		write = func(w io.Writer) error { return st.WriteArchive(w, describe) }
+		write = st.WriteArchive
 	}
 	return writeFile(a, out, write)
 }
