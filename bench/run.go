@@ -301,7 +301,7 @@ const (
 func (a *attempt) addLimits(capacity float64) {
 	m := a.Result.Metrics
 	for _, l := range a.Limits {
-		if _, near := trial.NearLimit(l, func(metric string) (float64, bool) { v, ok := m[metric]; return v, ok }); near {
+		if trial.NearLimit(l, m) {
 			a.Limited = append(a.Limited, l.Name)
 		}
 	}

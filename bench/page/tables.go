@@ -125,52 +125,24 @@ func (a analysis) listNoise() Table {
 // listLimits returns a table of the limits of schedulers, or, unless all is true, only of those that are rates. Cells with the same limits
 // share a row.
 func (a analysis) listLimits(limits []Limit, all bool) Table {
-	t := Table{Title: "Limits", Head: []string{"limit", "value", "where", "result"}}
+	t := Table{Title: "Limits", Head: []string{"limit", "value", "where"}}
 	for _, l := range limits {
-		value, result := l.Value, "–"
+		value := l.Value
 		switch {
 		case l.Rate > 0:
-			value, result = formatNumber(l.Rate)+" /s", a.describeReached(l)
+			value = formatNumber(l.Rate) + " /s"
 		case !all:
 			t.Note = "show --html shows all settings of the schedulers that can limit a result."
 			continue
 		}
 		i := slices.IndexFunc(t.Rows, func(row []string) bool { return row[0] == l.Name && row[1] == value })
 		if i < 0 {
-			t.Rows = append(t.Rows, []string{l.Name, value, a.name(l.Cell), result})
+			t.Rows = append(t.Rows, []string{l.Name, value, a.name(l.Cell)})
 			continue
 		}
 		t.Rows[i][2] += "; " + a.name(l.Cell)
-		if result != notReached {
-			t.Rows[i][3] = strings.TrimPrefix(t.Rows[i][3]+"; "+result, notReached+"; ")
-		}
 	}
 	return t
-}
-
-const notReached = "not reached"
-
-// describeReached returns which metric of which cells is near a limit.
-func (a analysis) describeReached(l Limit) string {
-	metric := ""
-	var near []string
-	for _, g := range a.cells {
-		applies := true
-		for f, level := range l.Cell {
-			applies = applies && g.Cell[f] == level
-		}
-		m, isNear := trial.NearLimit(l.Limit, func(metric string) (float64, bool) {
-			s, ok := stats.Mean(g.Samples, metric)
-			return s.Mean, ok
-		})
-		if metric = m; isNear && applies {
-			near = append(near, a.name(g.Cell))
-		}
-	}
-	if len(near) == 0 {
-		return notReached
-	}
-	return fmt.Sprintf("%s of %s is limited by it", metric, strings.Join(near, "; "))
 }
 
 // listSystems returns a table of the differences between the NixOS systems of the levels of each factor. Its note says that the results are

@@ -10,17 +10,17 @@ import (
 // the rate.
 const nearLimit = 0.03
 
-// NearLimit returns the metric that a limit concerns. It also returns whether the value of the metric is so near to the limit that the
-// limit determines the value. The function value returns the value of a metric. Limits of submissions and of finished jobs concern the
-// rate of jobs. Limits of creations concern the rate of creations. All other limits concern the rate of placements.
-func NearLimit(l player.Limit, value func(metric string) (float64, bool)) (metric string, near bool) {
-	metric = "bind_rate"
+// NearLimit reports whether the measured rate that a limit concerns is so near to the limit that the limit determines it. Limits of
+// submissions and of finished jobs concern the rate of jobs. Limits of creations concern the rate of creations. All other limits concern
+// the rate of placements.
+func NearLimit(l player.Limit, metrics map[string]float64) bool {
+	metric := "bind_rate"
 	switch l.Kind {
 	case player.Created:
 		metric = "create_rate"
 	case player.Submit, player.Finish:
 		metric = "throughput"
 	}
-	rate, ok := value(metric)
-	return metric, ok && l.Rate > 0 && math.Abs(rate/l.Rate-1) <= nearLimit
+	rate, ok := metrics[metric]
+	return ok && l.Rate > 0 && math.Abs(rate/l.Rate-1) <= nearLimit
 }

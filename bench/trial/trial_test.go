@@ -316,19 +316,18 @@ func TestNearLimit(t *testing.T) {
 		player.Bound: "bind_rate", player.Start: "bind_rate", "": "bind_rate", player.Created: "create_rate", player.Submit: "throughput", player.Finish: "throughput",
 	} {
 		for rate, near := range map[float64]bool{96: false, 97.5: true, 102.5: true, 104: false} {
-			metric, got := NearLimit(player.Limit{Rate: 100, Kind: kind}, func(string) (float64, bool) { return rate, true })
-			if metric != want || got != near {
-				t.Errorf("%s at %v: %s, %t", kind, rate, metric, got)
+			if got := NearLimit(player.Limit{Rate: 100, Kind: kind}, map[string]float64{want: rate}); got != near {
+				t.Errorf("%s of events %q at %v: %t", want, kind, rate, got)
 			}
+		}
+		if NearLimit(player.Limit{Rate: 100, Kind: kind}, map[string]float64{"makespan": 100}) {
+			t.Errorf("a limit of events %q concerns another metric than %s", kind, want)
 		}
 		if !slices.Contains(Metrics, want) {
 			t.Errorf("%s of events %s is no metric", want, kind)
 		}
 	}
-	if _, near := NearLimit(player.Limit{Rate: 100}, func(string) (float64, bool) { return 100, false }); near {
-		t.Error("a rate that was not measured is near a limit")
-	}
-	if _, near := NearLimit(player.Limit{Value: "x"}, func(string) (float64, bool) { return 0, true }); near {
+	if NearLimit(player.Limit{Value: "x"}, map[string]float64{"bind_rate": 0}) {
 		t.Error("a rate is near a limit that is no rate")
 	}
 }
