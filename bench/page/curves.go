@@ -55,73 +55,56 @@ func (a analysis) timesOf(cell map[string]string) []Trial {
 	})
 }
 
-// typicalTrials returns, for each of the cells, the trial with the median throughput, if it has a trial whose jobs have known times. It also
-// returns the time of the last event of these trials.
-func (a analysis) typicalTrials(cells []stats.Group) (out []Trial, last float64) {
+// plotLoad draws the length of the queue and the utilisation over time, for each of the cells, which have one workload: for the trial of the
+// cell with the median throughput, if the cell has a trial whose jobs have known times.
+func (a analysis) plotLoad(cells []stats.Group, names []series) []plot {
+	var trials []Trial
+	var waiting, running [][]change
+	last, known := 0.0, true // the numbers of processors are known
 	for _, g := range cells {
-		trials := a.timesOf(g.Cell)
-		if len(trials) == 0 {
+		all := a.timesOf(g.Cell)
+		if len(all) == 0 {
 			continue
 		}
-		slices.SortStableFunc(trials, func(a, b Trial) int { return cmp.Compare(a.Metrics["throughput"], b.Metrics["throughput"]) })
-		t := trials[(len(trials)-1)/2]
-		out = append(out, t)
-		for _, s := range t.Times.Spans {
-			for _, at := range []float64{s.Submit, s.Start, s.End} {
-				if !math.IsInf(at, 0) {
-					last = max(last, at)
-				}
+		slices.SortStableFunc(all, func(a, b Trial) int { return cmp.Compare(a.Metrics["throughput"], b.Metrics["throughput"]) })
+		t := all[(len(all)-1)/2]
+		var waits, runs []change
+		add := func(to *[]change, at, by float64) {
+			if !math.IsInf(at, 0) {
+				*to, last = append(*to, change{at, by}), max(last, at)
 			}
 		}
+		for _, s := range t.Times.Spans {
+			add(&waits, s.Submit, 1)
+			add(&waits, min(s.Start, s.End), -1) // a job that was refused has no start
+			if share := 100 * float64(s.CPUs) / float64(t.CPUs); !math.IsInf(s.Start, 0) {
+				add(&runs, s.Start, share)
+				add(&runs, s.End, -share)
+			}
+		}
+		trials, waiting, running, known = append(trials, t), append(waiting, waits), append(running, runs), known && t.CPUs > 0
 	}
-	if last == 0 {
-		last = 1
-	}
-	return out, last
-}
-
-// newTimePlot returns a drawing whose horizontal axis is the time until `last`.
-func newTimePlot(title, unit string, last float64) (plot, scale) {
-	p := plot{Title: title, Unit: unit, XName: "time"}
-	x := scale{from: 0, to: last, begin: left, end: right}
-	step := roundUp(last / 5)
-	for i := 0.0; i*step <= last; i++ {
-		p.XTicks = append(p.XTicks, Tick{At: x.at(i * step), Anchor: "middle", Text: formatTick(i*step) + " s"})
-	}
-	return p, x
-}
-
-// plotLoad draws the length of the queue and the utilisation over time, for the typical trial of each of the cells, which have one workload.
-func (a analysis) plotLoad(cells []stats.Group, names []series) []plot {
-	trials, last := a.typicalTrials(cells)
 	if len(trials) == 0 {
 		return nil
 	}
-	waiting, running := make([][]change, len(trials)), make([][]change, len(trials))
-	for i, t := range trials {
-		for _, s := range t.Times.Spans {
-			waiting[i] = append(waiting[i], change{s.Submit, 1}, change{min(s.Start, s.End), -1}) // a job that was refused has no start
-			share := 100 * float64(s.CPUs) / float64(t.CPUs)
-			if !math.IsInf(s.Start, 0) {
-				running[i] = append(running[i], change{s.Start, share}, change{s.End, -share})
-			}
-		}
-	}
-	out := []plot{a.plotSteps("jobs that wait", "", trials, waiting, 1, last, names)}
-	if !slices.ContainsFunc(trials, func(t Trial) bool { return t.CPUs == 0 }) {
-		out = append(out, a.plotSteps("processors in use", "%", trials, running, 100, last, names))
+	x := scale{from: 0, to: cmp.Or(last, 1), begin: left, end: right}
+	out := []plot{a.plotSteps("jobs that wait", "", trials, waiting, 1, x, names)}
+	if known {
+		out = append(out, a.plotSteps("processors in use", "%", trials, running, 100, x, names))
 	}
 	return out
 }
 
 // plotSteps draws a value over time that changes by the changes of each of the trials. The vertical axis ends at the largest value, and not
 // below least.
-func (a analysis) plotSteps(title, unit string, trials []Trial, changes [][]change, least, last float64, names []series) plot {
-	p, x := newTimePlot(title, unit, last)
-	p.Data = [][]string{{"series", "seconds", title}}
-	for i := range changes {
-		changes[i] = slices.DeleteFunc(changes[i], func(c change) bool { return math.IsInf(c.at, 0) })
-		least = max(least, new(plot).addCurve(series{}, "", changes[i], x, 1))
+func (a analysis) plotSteps(title, unit string, trials []Trial, changes [][]change, least float64, x scale, names []series) plot {
+	p := plot{Title: title, Unit: unit, XName: "time", Data: [][]string{{"series", "seconds", title}}}
+	step := roundUp(x.to / 5)
+	for i := 0.0; i*step <= x.to; i++ {
+		p.XTicks = append(p.XTicks, Tick{At: x.at(i * step), Anchor: "middle", Text: formatTick(i*step) + " s"})
+	}
+	for _, c := range changes {
+		least = max(least, new(plot).addCurve(series{}, "", c, x, 1))
 	}
 	var y scale
 	y, p.YTicks = heights(0, least)
@@ -132,42 +115,6 @@ func (a analysis) plotSteps(title, unit string, trials []Trial, changes [][]chan
 		p.addCurve(s, fmt.Sprintf("%s, trial %d", name, t.Order), changes[i], x, y.to)
 	}
 	return p
-}
-
-// maxBars is the maximum number of jobs in a Gantt chart.
-const maxBars = 100
-
-// plotGantt draws when the jobs of the typical trial of each cell waited and ran.
-func (a analysis) plotGantt(cells []stats.Group) (out []plot) {
-	trials, last := a.typicalTrials(cells)
-	for _, t := range trials {
-		every := (len(t.Times.Spans) + maxBars - 1) / maxBars
-		unit := fmt.Sprintf("%d jobs, trial %d", t.Times.Jobs, t.Order)
-		if every > 1 {
-			unit += fmt.Sprintf(", one of %d is drawn", every)
-		}
-		p, x := newTimePlot(a.nameInWorkload(t.Cell), unit, last)
-		p.Data = [][]string{{"job", "submitted", "started", "ended"}}
-		p.Legend = []series{{"waits", "waits"}, {"runs", "runs"}}
-		height := float64(bottom-top) / math.Ceil(float64(len(t.Times.Spans))/float64(every))
-		for i := 0; i < len(t.Times.Spans); i += every {
-			s := t.Times.Spans[i]
-			y := top + height*float64(i/every)
-			start, end := min(s.Start, s.End, last), min(s.End, last)
-			title := fmt.Sprintf("%s: waits %s s", s.Job, formatNumber(start-s.Submit))
-			add := func(from, to float64, class string) {
-				p.Bars = append(p.Bars, bar{x.at(from), percent(y), percent(max(x.position(to)-x.position(from), 0.15)), percent(0.8 * height), class, title})
-			}
-			add(s.Submit, start, "waits")
-			if start < end || start == s.Start {
-				title = fmt.Sprintf("%s: runs %s s", s.Job, formatNumber(end-start))
-				add(start, end, "runs")
-			}
-			p.Data = append(p.Data, []string{s.Job, fmt.Sprint(s.Submit), fmt.Sprint(s.Start), fmt.Sprint(s.End)})
-		}
-		out = append(out, p)
-	}
-	return out
 }
 
 // distributions are the times of jobs whose distribution is drawn.

@@ -65,7 +65,7 @@ func TestTimePlots(t *testing.T) {
 			Verdict: verdict, CPUs: 4,
 			Times: &trial.Times{
 				Jobs: 4, Wait: []float64{0, 1, last},
-				Spans: []trial.Span{{Job: "a", Start: 1, End: 2, CPUs: 2}, {Job: "b", Start: 1, End: last, CPUs: 1}, {Job: "c", Submit: 1, Start: math.Inf(1), End: math.Inf(1), CPUs: 1}, {Job: "refused", Start: math.Inf(1), End: 1, CPUs: 1}},
+				Spans: []trial.Span{{Start: 1, End: 2, CPUs: 2}, {Start: 1, End: last, CPUs: 1}, {Submit: 1, Start: math.Inf(1), End: math.Inf(1), CPUs: 1}, {Start: math.Inf(1), End: 1, CPUs: 1}},
 			},
 		})
 	}
@@ -82,9 +82,6 @@ func TestTimePlots(t *testing.T) {
 	}
 	var got []string
 	for _, w := range workloads {
-		for _, p := range w.Gantt {
-			got = append(got, fmt.Sprintf("%s, %s, up to %s, %d bars", p.Title, p.Unit, p.XTicks[len(p.XTicks)-1].Text, len(p.Bars)))
-		}
 		for _, p := range w.Load {
 			text := fmt.Sprintf("%s of %d cells, up to %s:", p.Title, len(p.Curves), p.XTicks[len(p.XTicks)-1].Text)
 			for _, row := range p.Data[1:] {
@@ -96,10 +93,9 @@ func TestTimePlots(t *testing.T) {
 		}
 	}
 	want := []string{
-		"fast, 4 jobs, trial 3, up to 10 s, 6 bars", "slow, 4 jobs, trial 5, up to 10 s, 6 bars",
 		"jobs that wait of 2 cells, up to 10 s: 1 at 0, 2 at 0, 3 at 0, 2 at 1, 1 at 1, 2 at 1, 1 at 1,",
 		"processors in use of 2 cells, up to 10 s: 50 at 1, 75 at 1, 25 at 2, 0 at 5,",
-		"fast, 4 jobs, trial 6, up to 2 s, 6 bars", "jobs that wait of 1 cells, up to 2 s: 1 at 0, 2 at 0, 3 at 0, 2 at 1, 1 at 1, 2 at 1, 1 at 1,",
+		"jobs that wait of 1 cells, up to 2 s: 1 at 0, 2 at 0, 3 at 0, 2 at 1, 1 at 1, 2 at 1, 1 at 1,",
 		"processors in use of 1 cells, up to 2 s: 50 at 1, 75 at 1, 25 at 2, 0 at 2,",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -117,8 +113,8 @@ func TestTimePlots(t *testing.T) {
 	}
 	names := slices.Sorted(maps.Keys(drawings))
 	if diff := cmp.Diff([]string{
-		"gangs-jobs-fast.svg", "gangs-jobs-that-wait.svg", "gangs-processors-in-use.svg", "gangs-throughput.svg", "gangs-wait.svg",
-		"w-jobs-fast.svg", "w-jobs-slow.svg", "w-jobs-that-wait.svg", "w-processors-in-use.svg", "w-throughput.svg", "w-wait.svg",
+		"gangs-jobs-that-wait.svg", "gangs-processors-in-use.svg", "gangs-throughput.svg", "gangs-wait.svg",
+		"w-jobs-that-wait.svg", "w-processors-in-use.svg", "w-throughput.svg", "w-wait.svg",
 	}, names); diff != "" {
 		t.Error(diff)
 	}

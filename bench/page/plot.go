@@ -12,14 +12,13 @@ import (
 	"github.com/nixbench/nixbench/bench/trial"
 )
 
-// plot is a drawing of points, lines, bars and curves in two dimensions. Positions are in percent of the drawing, so that it fits phones,
+// plot is a drawing of points, lines and curves in two dimensions. Positions are in percent of the drawing, so that it fits phones,
 // screens and paper, and texts are not stretched.
 type plot struct {
 	Title, Unit, XName string
 	XTicks, YTicks     []Tick
 	Columns            bool // vertical lines at XTicks
 	Lines              []line
-	Bars               []bar
 	Points             []point
 	Curves             []curve
 	Legend             []series
@@ -27,8 +26,6 @@ type plot struct {
 }
 
 type line struct{ X1, Y1, X2, Y2, Class string }
-
-type bar struct{ X, Y, Width, Height, Class, Title string }
 
 type point struct{ X, Y, Class, Title string }
 

@@ -3,12 +3,12 @@ package page
 import (
 	"bytes"
 	"encoding/csv"
-	"errors"
 	"fmt"
 	"html/template"
 	"regexp"
 	"slices"
 	"strings"
+
 )
 
 // drawing is the input of the template of a file with one drawing.
@@ -27,21 +27,19 @@ type entry struct {
 
 // drawingStyle is the style of a file with one drawing. Its colours are plain, because programs that convert drawings know no variables.
 const drawingStyle = `.c0{color:#2f7fd1}.c1{color:#e2711d}.c2{color:#2f8f5b}.c3{color:#b0529f}.c4{color:#6f5bd0}.c5{color:#a07800}.c6{color:#1f8f97}.c7{color:#c0504d}
-.waits{color:#ccc}.runs{color:#2f7fd1}
 .line,polyline{stroke:currentColor;stroke-width:2;fill:none;vector-effect:non-scaling-stroke}.again{stroke-dasharray:5 4}
-circle{fill:currentColor;stroke:currentColor}.trial{r:2px;fill-opacity:.35}.hollow{fill:none}rect.waits,rect.runs{fill:currentColor}text{fill:#333}.grid{stroke:#ddd}`
+circle{fill:currentColor;stroke:currentColor}.trial{r:2px;fill-opacity:.35}.hollow{fill:none}text{fill:#333}.grid{stroke:#ddd}`
 
 // Drawings returns each drawing of a page as an SVG file that needs no other files, by the name of the file. The element metadata of a
 // drawing has its values as CSV.
 func Drawings(in Input) (map[string][]byte, error) {
-	v := newView(in)
 	out := map[string][]byte{}
-	add := func(prefix string, plots []plot) error {
-		for _, p := range plots {
+	for _, w := range newView(in).Workloads {
+		for _, p := range slices.Concat(w.Results, w.Load, w.Shares) {
 			d := drawing{plot: p, Height: 390 + 20*len(p.Legend), Style: drawingStyle}
 			var table strings.Builder
 			if err := csv.NewWriter(&table).WriteAll(p.Data); err != nil {
-				return err
+				return nil, err
 			}
 			d.Table = table.String()
 			for i, s := range p.Legend {
@@ -49,20 +47,13 @@ func Drawings(in Input) (map[string][]byte, error) {
 			}
 			var b bytes.Buffer
 			if err := execute(&b, plotHTML+`{{template "drawing" .}}`, d); err != nil {
-				return err
+				return nil, err
 			}
-			name := strings.Trim(notInNames.ReplaceAllString(prefix+"-"+p.Title, "-"), "-")
+			name := strings.Trim(notInNames.ReplaceAllString(w.Name+"-"+p.Title, "-"), "-")
 			for n, first := 2, name; out[name+".svg"] != nil; n++ {
 				name = fmt.Sprintf("%s-%d", first, n)
 			}
 			out[name+".svg"] = b.Bytes()
-		}
-		return nil
-	}
-	for _, w := range v.Workloads {
-		all := slices.Concat(w.Results, w.Load, w.Shares)
-		if err := errors.Join(add(w.Name, all), add(w.Name+"-jobs", w.Gantt)); err != nil {
-			return nil, err
 		}
 	}
 	return out, nil

@@ -20,7 +20,6 @@ type Times struct {
 // Span has the times of a job in seconds from the begin of the trial: the intended submission, the start (or the placement, if no start was
 // reported) and the end. A time is infinite if its event did not happen.
 type Span struct {
-	Job                string
 	Submit, Start, End float64
 	CPUs               int // processors of all tasks
 }
@@ -38,7 +37,7 @@ func ListTimes(jobs []workload.Job, began time.Time, events []player.Event) Time
 	out := Times{Jobs: len(jobs), Wait: happened("wait"), Schedule: happened("schedule")}
 	ends := listEnds(jobs, known)
 	for i, j := range jobs {
-		span := Span{Job: j.ID, Submit: intendedSubmission(j, ends), Start: known[i].begin(), End: known[i].end(), CPUs: j.Tasks * max(j.CPUs, 1)}
+		span := Span{Submit: intendedSubmission(j, ends), Start: known[i].begin(), End: known[i].end(), CPUs: j.Tasks * max(j.CPUs, 1)}
 		if span.Start == never {
 			span.Start = known[i].last(player.Bound)
 		}

@@ -25,7 +25,7 @@ func TestListTimes(t *testing.T) {
 	}
 	got := ListTimes(jobs, began, events)
 	want := Times{
-		Jobs: 4, Spans: []Span{{"b", 0, 4.75, 9, 2}, {"d", 0, never, never, 1}, {"a", 1, 5, 6, 1}, {"c", 9, 10.25, 11, 1}},
+		Jobs: 4, Spans: []Span{{0, 4.75, 9, 2}, {0, never, never, 1}, {1, 5, 6, 1}, {9, 10.25, 11, 1}},
 		Wait: []float64{1.25, 4, 4.75}, Schedule: []float64{1, 2, 3.5},
 	}
 	if diff := cmp.Diff(want, got, near); diff != "" {
