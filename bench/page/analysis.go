@@ -45,7 +45,7 @@ func analyse(in Input) analysis {
 	a := analysis{all: sortTrials(in)}
 	var samples, base []stats.Sample
 	for _, t := range a.all {
-		if t.Verdict != bench.Invalid {
+		if t.State != bench.Invalid {
 			samples = append(samples, t.Sample)
 			t.Sample.Cell = stats.Without(t.Cell, bench.RepeatFactor)
 			base = append(base, t.Sample)

@@ -51,7 +51,7 @@ func (p *plot) addCurve(s series, title string, changes []change, x scale, top f
 // timesOf returns the trials of a cell whose results count and whose jobs have known times.
 func (a analysis) timesOf(cell map[string]string) []Trial {
 	return stats.Keep(a.all, func(t Trial) bool {
-		return t.Verdict != bench.Invalid && t.Times != nil && t.Times.Jobs > 0 && maps.Equal(stats.Without(t.Cell, bench.RepeatFactor), cell)
+		return t.State != bench.Invalid && t.Times != nil && t.Times.Jobs > 0 && maps.Equal(stats.Without(t.Cell, bench.RepeatFactor), cell)
 	})
 }
 
@@ -77,12 +77,12 @@ func (a analysis) plotLoad(cells []stats.Group, names []series) []plot {
 		for _, s := range t.Times.Spans {
 			add(&waits, s.Submit, 1)
 			add(&waits, min(s.Start, s.End), -1) // a job that was refused has no start
-			if share := 100 * float64(s.CPUs) / float64(t.CPUs); !math.IsInf(s.Start, 0) {
+			if share := 100 * float64(s.CPUs) / float64(t.Result.CPUs); !math.IsInf(s.Start, 0) {
 				add(&runs, s.Start, share)
 				add(&runs, s.End, -share)
 			}
 		}
-		trials, waiting, running, known = append(trials, t), append(waiting, waits), append(running, runs), known && t.CPUs > 0
+		trials, waiting, running, known = append(trials, t), append(waiting, waits), append(running, runs), known && t.Result.CPUs > 0
 	}
 	if len(trials) == 0 {
 		return nil

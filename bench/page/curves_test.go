@@ -62,7 +62,7 @@ func TestTimePlots(t *testing.T) {
 		in.Cells = append(in.Cells, cell)
 		in.Trials = append(in.Trials, Trial{
 			Sample:  stats.Sample{Cell: cell, Order: len(in.Trials) + 1, Metrics: map[string]float64{"throughput": throughput}},
-			Verdict: verdict, CPUs: 4,
+			Attempt: bench.Attempt{State: verdict, Result: trial.Result{CPUs: 4}},
 			Times: &trial.Times{
 				Jobs: 4, Wait: []float64{0, 1, last},
 				Spans: []trial.Span{{Start: 1, End: 2, CPUs: 2}, {Start: 1, End: last, CPUs: 1}, {Submit: 1, Start: math.Inf(1), End: math.Inf(1), CPUs: 1}, {Start: math.Inf(1), End: 1, CPUs: 1}},

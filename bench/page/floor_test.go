@@ -39,7 +39,7 @@ func TestWorkloadsAreNotCompared(t *testing.T) {
 	for block := 1; block <= 6; block++ {
 		for _, scheduler := range []string{"a", "b"} {
 			for _, workload := range []string{"gang", "null"} {
-				in.Trials = append(in.Trials, Trial{Verdict: bench.Valid, Sample: stats.Sample{
+				in.Trials = append(in.Trials, Trial{Attempt: bench.Attempt{State: bench.Valid}, Sample: stats.Sample{
 					Cell: map[string]string{"scheduler": scheduler, bench.WorkloadFactor: workload}, Block: block, Order: len(in.Trials), Metrics: map[string]float64{"throughput": float64(len(in.Trials) + 1)},
 				}})
 			}

@@ -9,7 +9,6 @@ import (
 	"io"
 
 	"github.com/nixbench/nixbench/bench"
-	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
@@ -29,16 +28,11 @@ type Input struct {
 	Notes   []string // what readers must know, such as: confounded with time
 }
 
-// Trial is a trial of the sweep. The cell of the trial must be in Input.Cells.
+// Trial is a trial of the sweep, with one of its attempts. The cell of the trial must be in Input.Cells.
 type Trial struct {
 	stats.Sample
-	Verdict string
-	Reasons []string
-	Limited []string     // what limits the result, such as places
-	Nodes   int          // nodes that run jobs
-	CPUs    int          // processors of these nodes; 0: unknown
-	Times   *trial.Times // nil: unknown
-	Noise   noise.Report
+	bench.Attempt
+	Times *trial.Times // nil: unknown
 }
 
 // Limit is a setting of a scheduler that limits a rate or a number, such as requests per second, during the trials.

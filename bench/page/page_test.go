@@ -73,18 +73,20 @@ func example(t *testing.T) Input {
 					"throughput": rate * 0.9, "bind_rate": rate, "wait_p50": wait, "wait_p90": 3 * wait, "wait_p99": 8 * wait, "wait_max": 20 * wait,
 					"scheduler_cpu": 3 * wait,
 				}},
-				Verdict: bench.Valid,
-				Times:   exampleTimes(20, rate, wait), CPUs: 16,
-				Noise: noise.Report{Steal: new(0.001), ForeignCPU: new(0.01 * other.Float64()), PSICPU: new(0.04 * other.Float64()), SpinRatio: new(1 + 0.02*other.NormFloat64())},
+				Attempt: bench.Attempt{
+					State: bench.Valid, Result: trial.Result{CPUs: 16},
+					Noise: &noise.Report{Steal: new(0.001), ForeignCPU: new(0.01 * other.Float64()), PSICPU: new(0.04 * other.Float64()), SpinRatio: new(1 + 0.02*other.NormFloat64())},
+				},
+				Times: exampleTimes(20, rate, wait),
 			})
 		}
 	}
-	in.Trials[4].Verdict, in.Trials[4].Reasons = bench.Suspect, []string{"the clock of worker-3 was 40 ms late"}
+	in.Trials[4].State, in.Trials[4].Reasons = bench.Suspect, []string{"the clock of worker-3 was 40 ms late"}
 	in.Trials[9].Noise.ForeignCPU = new(0.9)
-	in.Trials[9].Verdict, in.Trials[9].Reasons, in.Trials[9].Incomplete = bench.Invalid, []string{"another process used 90 % of a processor"}, true
+	in.Trials[9].State, in.Trials[9].Reasons, in.Trials[9].Incomplete = bench.Invalid, []string{"another process used 90 % of a processor"}, true
 	var samples []stats.Sample
 	for _, trial := range in.Trials {
-		if trial.Verdict != bench.Invalid {
+		if trial.State != bench.Invalid {
 			trial.Sample.Cell = stats.Without(trial.Cell, bench.RepeatFactor)
 			samples = append(samples, trial.Sample)
 		}
@@ -207,7 +209,7 @@ func TestContent(t *testing.T) {
 	}
 	// An invalid trial changes no mean.
 	for i := range in.Trials {
-		if in.Trials[i].Verdict == bench.Invalid {
+		if in.Trials[i].State == bench.Invalid {
 			in.Trials[i].Metrics["throughput"] = 1e9
 		}
 	}
@@ -232,7 +234,7 @@ func TestHostileTexts(t *testing.T) {
 		for block := range 6 {
 			in.Trials = append(in.Trials, Trial{
 				Sample:  stats.Sample{Cell: c, Block: block, Order: 6*i + block, Metrics: map[string]float64{evil: 2, "wait_p50": 1}},
-				Verdict: evil, Reasons: []string{evil},
+				Attempt: bench.Attempt{State: evil, Reasons: []string{evil}},
 			})
 		}
 	}
@@ -277,7 +279,7 @@ func TestSelfContained(t *testing.T) {
 // TestStrange: sweeps without trials, with one trial, and with strange values give a page.
 func TestStrange(t *testing.T) {
 	one := func(metrics map[string]float64) Input {
-		trial := Trial{Sample: stats.Sample{Cell: map[string]string{}, Metrics: metrics}, Verdict: bench.Valid}
+		trial := Trial{Sample: stats.Sample{Cell: map[string]string{}, Metrics: metrics}, Attempt: bench.Attempt{State: bench.Valid}}
 		return Input{Sweep: bench.Sweep{ID: "one"}, Cells: []map[string]string{{}}, Trials: []Trial{trial}}
 	}
 	for name, in := range map[string]Input{
@@ -286,7 +288,7 @@ func TestStrange(t *testing.T) {
 		"no metrics":  one(nil),
 		"zero":        one(map[string]float64{"throughput": 0, "wait_p50": 0}),
 		"negative":    one(map[string]float64{"throughput": 1e-9, "wait_p50": -0.5, "wait_max": 1e12}),
-		"all invalid": {Trials: []Trial{{Sample: stats.Sample{Metrics: map[string]float64{"throughput": 5}}, Verdict: bench.Invalid}}},
+		"all invalid": {Trials: []Trial{{Sample: stats.Sample{Metrics: map[string]float64{"throughput": 5}}, Attempt: bench.Attempt{State: bench.Invalid}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			page := render(t, in)
@@ -323,7 +325,7 @@ func TestUnfinished(t *testing.T) {
 	for block := 1; block <= 6; block++ {
 		for _, level := range []string{"a", "b"} {
 			c := map[string]string{"s": level}
-			trial := Trial{Sample: stats.Sample{Cell: c, Block: block, Order: len(in.Trials) + 1, Metrics: map[string]float64{"throughput": 2}}, Verdict: bench.Valid}
+			trial := Trial{Sample: stats.Sample{Cell: c, Block: block, Order: len(in.Trials) + 1, Metrics: map[string]float64{"throughput": 2}}, Attempt: bench.Attempt{State: bench.Valid}}
 			if level == "a" && block == 1 {
 				trial.Metrics, trial.Incomplete = nil, true
 			}
@@ -349,7 +351,7 @@ func TestIncomplete(t *testing.T) {
 	for block := 1; block <= 6; block++ {
 		for level, incomplete := range map[string]int{"none": 0, "some": 2, "most": 4, "all": 6} {
 			c := map[string]string{"s": level, "n": "1"}
-			trial := Trial{Verdict: bench.Valid, Sample: stats.Sample{
+			trial := Trial{Attempt: bench.Attempt{State: bench.Valid}, Sample: stats.Sample{
 				Cell: c, Incomplete: block <= incomplete, Block: block, Order: len(in.Trials) + 1, Metrics: map[string]float64{"throughput": 1, "wait_p50": 1, "makespan": 10 * float64(block)},
 			}}
 			if trial.Incomplete {

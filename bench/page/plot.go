@@ -106,8 +106,8 @@ func formatTick(v float64) string {
 
 func (a analysis) pointTitle(t Trial, metric string) string {
 	title := fmt.Sprintf("%s: %s, trial %d, block %d", a.name(t.Cell), formatUnit(t.Metrics[metric], metric), t.Order, t.Block)
-	if t.Verdict != bench.Valid {
-		title += ", " + t.Verdict
+	if t.State != bench.Valid {
+		title += ", " + t.State
 	}
 	return title
 }
@@ -174,7 +174,7 @@ func (a analysis) plotResults(cells []stats.Group, f factor, metric string) (plo
 		name := seriesOf(t.Cell)
 		if at, known := place[t.Cell[f.name]]; known {
 			class := "trial " + classOf(p.Legend, name)
-			if t.Verdict == bench.Invalid {
+			if t.State == bench.Invalid {
 				class += " hollow"
 			}
 			p.Points = append(p.Points, point{percent(at + shift[name]), y.at(t.Metrics[metric]), class, a.pointTitle(t, metric)})

@@ -165,12 +165,12 @@ var numbers = regexp.MustCompile(`[0-9.]+`)
 func (a analysis) listReasons(trials []Trial) Table {
 	t := Table{Title: "Reasons", Head: []string{"number", "reason", "trials"}}
 	order := []string{bench.Failed, bench.Invalid, bench.Suspect, bench.Valid}
-	slices.SortStableFunc(trials, func(a, b Trial) int { return slices.Index(order, a.Verdict) - slices.Index(order, b.Verdict) })
+	slices.SortStableFunc(trials, func(a, b Trial) int { return slices.Index(order, a.State) - slices.Index(order, b.State) })
 	cells := map[string][]string{} // by the reason without numbers
 	var keys []string
 	for _, x := range trials {
 		reasons := x.Reasons
-		if x.Incomplete && x.Verdict != bench.Failed {
+		if x.Incomplete && x.State != bench.Failed {
 			reasons = append(slices.Clone(reasons), "not all jobs finished")
 		}
 		for _, reason := range reasons {
@@ -179,7 +179,7 @@ func (a analysis) listReasons(trials []Trial) Table {
 				t.Note = "Why trials are not valid. Numbers are those of the first trial."
 				keys, t.Rows = append(keys, key), append(t.Rows, []string{"", reason, ""})
 			}
-			cells[key] = append(cells[key], fmt.Sprintf("%s block %d: %s", a.name(x.Cell), x.Block, x.Verdict))
+			cells[key] = append(cells[key], fmt.Sprintf("%s block %d: %s", a.name(x.Cell), x.Block, x.State))
 		}
 	}
 	for i, key := range keys {
@@ -198,8 +198,9 @@ func (a analysis) listFigures(trials []Trial, quiet noise.Thresholds) Table {
 		t.Head = append(t.Head, fmt.Sprintf("%s (limit %g %%)", name, 100*limits[i]))
 	}
 	for _, x := range trials {
-		row := []string{fmt.Sprint(x.Order), fmt.Sprint(x.Block), a.name(x.Cell), x.Verdict}
-		for _, share := range []*float64{x.Noise.Steal, x.Noise.ForeignCPU, x.Noise.PSICPU, x.Noise.Slowdown()} {
+		row := []string{fmt.Sprint(x.Order), fmt.Sprint(x.Block), a.name(x.Cell), x.State}
+		n := cmp.Or(x.Noise, &noise.Report{})
+		for _, share := range []*float64{n.Steal, n.ForeignCPU, n.PSICPU, n.Slowdown()} {
 			text := "–"
 			if share != nil {
 				text = fmt.Sprintf("%.1f %%", 100**share)

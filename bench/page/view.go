@@ -96,7 +96,7 @@ func listFacts(in Input, a analysis) []Fact {
 
 func countVerdicts(trials []Trial) []count {
 	out := stats.Map([]string{bench.Valid, bench.Suspect, bench.Invalid}, func(verdict string) count {
-		return count{len(stats.Keep(trials, func(t Trial) bool { return t.Verdict == verdict })), verdict}
+		return count{len(stats.Keep(trials, func(t Trial) bool { return t.State == verdict })), verdict}
 	})
 	return stats.Keep(out, func(c count) bool { return c.N > 0 })
 }

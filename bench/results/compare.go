@@ -38,7 +38,7 @@ func Compare(x, y []*bench.Store) (Comparison, error) {
 			if err != nil {
 				return c, err
 			}
-			in, _ := summarise(st.Sweep, all)
+			in := summarise(st.Sweep, all)
 			inputs[side], attempts[side] = append(inputs[side], in), append(attempts[side], all)
 			c.Sweeps[side] = append(c.Sweeps[side], st.Sweep.ID)
 			for _, d := range bench.Compare(group[0].Sweep, st.Sweep) {
@@ -148,7 +148,7 @@ func calibrateWithin(s bench.Sweep, in page.Input) []Ratio {
 func countNodes(in page.Input, cell map[string]string) int {
 	for _, t := range in.Trials {
 		if maps.Equal(t.Cell, cell) {
-			return t.Nodes
+			return t.Result.Nodes
 		}
 	}
 	return 0

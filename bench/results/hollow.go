@@ -21,13 +21,9 @@ func isHollow(s bench.Sweep, levels map[string]string) bool {
 
 // splitHollow returns the results of the cells whose nodes are machines, and then the results of the cells with hollow nodes, so that no
 // table, no drawing and no claim compares both kinds of cells. If all cells are of one kind, it returns one part. Each part has its claims
-// and notes. all are the attempts of the sweep, and counted those of in.Trials. baselines has the samples of the sweeps that claims
-// name as baselines, by id.
-func splitHollow(in page.Input, all map[int][]bench.Attempt, counted []bench.Attempt, baselines map[string][]stats.Sample) (parts []page.Input) {
-	s, cells := in.Sweep, map[int]map[string]string{}
-	for _, t := range s.Trials {
-		cells[t.Number] = t.Cell
-	}
+// and notes. all are the attempts of the sweep. baselines has the samples of the sweeps that claims name as baselines, by id.
+func splitHollow(in page.Input, all map[int][]bench.Attempt, baselines map[string][]stats.Sample) (parts []page.Input) {
+	s := in.Sweep
 	for i, name := range []string{"machines", "hollow nodes"} {
 		of := func(cell map[string]string) bool { return isHollow(s, cell) == (i == 1) }
 		ofTrial := func(t page.Trial) bool { return of(t.Cell) }
@@ -35,8 +31,7 @@ func splitHollow(in page.Input, all map[int][]bench.Attempt, counted []bench.Att
 		p.Name, p.Cells, p.Trials, p.Failed = name, stats.Keep(in.Cells, of), stats.Keep(in.Trials, ofTrial), stats.Keep(in.Failed, ofTrial)
 		p.Limits = stats.Keep(in.Limits, func(l page.Limit) bool { return of(l.Cell) })
 		p.Systems = stats.Keep(in.Systems, func(d bench.LevelDifference) bool { return of(d.A) && of(d.B) })
-		ofPart := stats.Keep(counted, func(a bench.Attempt) bool { return of(cells[a.Trial]) })
-		p.Notes = slices.Concat(s.DescribeTuning(all, of), describeLimited(p), listNotes(s, all, ofPart, of))
+		p.Notes = slices.Concat(s.DescribeTuning(all, of), describeLimited(p), listNotes(p, all, of))
 		p.Claims = evaluateClaims(s, p.Trials, baselines)
 		if len(p.Cells) > 0 || i == 1 && parts == nil {
 			parts = append(parts, p)

@@ -20,7 +20,7 @@ func hollowSweep(first, second int) page.Input {
 	}
 	in := page.Input{Sweep: s, Cells: cells, Limits: []page.Limit{{Cell: levels[0]}, {Cell: levels[1]}}}
 	for _, c := range cells {
-		in.Trials = append(in.Trials, page.Trial{Sample: stats.Sample{Cell: c, Metrics: map[string]float64{"throughput": 1}}, Verdict: bench.Valid, Limited: []string{"places"}})
+		in.Trials = append(in.Trials, page.Trial{Sample: stats.Sample{Cell: c, Metrics: map[string]float64{"throughput": 1}}, Attempt: bench.Attempt{State: bench.Valid, Limited: []string{"places"}}})
 	}
 	return in
 }
@@ -29,7 +29,7 @@ func hollowSweep(first, second int) page.Input {
 func TestSplitHollow(t *testing.T) {
 	for _, test := range []struct{ first, second, parts int }{{0, 0, 1}, {8, 8, 1}, {0, 8, 2}} {
 		in := hollowSweep(test.first, test.second)
-		parts := splitHollow(in, nil, nil, nil)
+		parts := splitHollow(in, nil, nil)
 		if len(parts) != test.parts {
 			t.Fatalf("%+v: %d parts", test, len(parts))
 		}

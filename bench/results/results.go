@@ -33,21 +33,20 @@ func read(st *bench.Store, withTimes bool) (in page.Input, all map[int][]bench.A
 	if all, err = st.AllAttempts(); err != nil {
 		return in, nil, nil, err
 	}
-	in, counted := summarise(st.Sweep, all)
+	in = summarise(st.Sweep, all)
 	in.Engines = listEngines(st.Sweep)
-	for i, a := range counted {
+	for i, t := range in.Trials {
 		if !withTimes {
 			break
 		}
-		k := slices.IndexFunc(st.Sweep.Trials, func(t bench.Trial) bool { return t.Number == a.Trial })
-		jobs, events, err := st.ReadJobsAndEvents(st.Sweep.Trials[k], a)
+		jobs, events, err := st.ReadJobsAndEvents(bench.Trial{Block: t.Block, Cell: t.Cell}, t.Attempt)
 		if err != nil {
 			return in, nil, nil, err
 		}
-		in.Trials[i].Times = new(trial.ListTimes(jobs, a.Result.Began, events))
+		in.Trials[i].Times = new(trial.ListTimes(jobs, t.Result.Began, events))
 	}
 	baselines, err := readBaselines(st)
-	return in, all, splitHollow(in, all, counted, baselines), err
+	return in, all, splitHollow(in, all, baselines), err
 }
 
 // listEngines returns the packages of schedulers in the systems of a sweep, with their versions.
@@ -64,20 +63,20 @@ func listEngines(s bench.Sweep) string {
 	return strings.Join(found, ", ")
 }
 
-// summarise returns the results of a sweep with these attempts, without the trials of the warm-up. It also returns the attempt of each
-// trial of the result.
-func summarise(s bench.Sweep, all map[int][]bench.Attempt) (in page.Input, counted []bench.Attempt) {
-	in = page.Input{Sweep: s, Cells: s.Benchmark.Cells, Systems: s.CompareLevels(all)}
+// summarise returns the results of a sweep with these attempts, without the trials of the warm-up.
+func summarise(s bench.Sweep, all map[int][]bench.Attempt) page.Input {
+	in := page.Input{Sweep: s, Cells: s.Benchmark.Cells, Systems: s.CompareLevels(all)}
 	for _, t := range s.Trials {
 		if t.Block == 0 {
 			continue
 		}
 		for _, a := range all[t.Number] {
+			of := page.Trial{Sample: stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics, Incomplete: !a.Result.Complete}, Attempt: a}
 			if a.State == bench.Failed {
-				in.Failed = append(in.Failed, newTrial(t, a))
+				in.Failed = append(in.Failed, of)
 				continue
 			}
-			counted, in.Trials = append(counted, a), append(in.Trials, newTrial(t, a))
+			in.Trials = append(in.Trials, of)
 			levels := s.Configurations[t.Configuration].Levels
 			if !slices.ContainsFunc(in.Limits, func(l page.Limit) bool { return maps.Equal(l.Cell, levels) }) {
 				in.Limits = append(in.Limits, stats.Map(a.Limits, func(l player.Limit) page.Limit { return page.Limit{Limit: l, Cell: levels} })...)
@@ -85,8 +84,10 @@ func summarise(s bench.Sweep, all map[int][]bench.Attempt) (in page.Input, count
 		}
 	}
 	slices.SortStableFunc(in.Limits, func(a, b page.Limit) int { return strings.Compare(bench.FormatCell(a.Cell), bench.FormatCell(b.Cell)) })
-	orderByTime(in.Trials, counted)
-	return in, counted
+	for i, t := range in.Trials { // repeated trials ran later than planned
+		in.Trials[i].Order = 1 + len(stats.Keep(in.Trials, func(other page.Trial) bool { return other.Began.Before(t.Began) }))
+	}
+	return in
 }
 
 // describeLimited returns a note for each thing that limited a trial, such as places, with the cells of these trials.
@@ -104,10 +105,10 @@ func describeLimited(in page.Input) (notes []string) {
 	return notes
 }
 
-// listNotes returns what readers of the results of those cells for which of returns true must know. all are the attempts of the sweep, and
-// counted those of these cells with a result.
-func listNotes(s bench.Sweep, all map[int][]bench.Attempt, counted []bench.Attempt, of func(map[string]string) bool) (notes []string) {
-	b := s.Benchmark
+// listNotes returns what readers of the results of those cells for which of returns true must know. all are the attempts of the sweep.
+func listNotes(in page.Input, all map[int][]bench.Attempt, of func(map[string]string) bool) (notes []string) {
+	s, b := in.Sweep, in.Sweep.Benchmark
+	counted := stats.Map(in.Trials, func(t page.Trial) bench.Attempt { return t.Attempt })
 	missing, measured := 0, 0 // trials without a result, and all trials, without those of the warm-up
 	for _, t := range s.Trials {
 		if t.Block > 0 && of(t.Cell) {
@@ -141,28 +142,9 @@ func listNotes(s bench.Sweep, all map[int][]bench.Attempt, counted []bench.Attem
 	return append(notes, bench.DescribeStamps(counted)...)
 }
 
-// newTrial returns the trial t with the result and the noise of its attempt a, but without the times of its jobs.
-func newTrial(t bench.Trial, a bench.Attempt) page.Trial {
-	out := page.Trial{
-		Sample:  stats.Sample{Cell: t.Cell, Block: t.Block, Metrics: a.Result.Metrics, Incomplete: !a.Result.Complete},
-		Verdict: a.State, Reasons: a.Reasons, Limited: a.Limited, Nodes: a.Result.Nodes, CPUs: a.Result.CPUs,
-	}
-	if a.Noise != nil {
-		out.Noise = *a.Noise
-	}
-	return out
-}
-
-// orderByTime sets the Order of each trial by the time at which its attempt began: repeated trials ran later than planned.
-func orderByTime(trials []page.Trial, attempts []bench.Attempt) {
-	for i := range trials {
-		trials[i].Order = 1 + len(stats.Keep(attempts, func(other bench.Attempt) bool { return other.Began.Before(attempts[i].Began) }))
-	}
-}
-
 // counting returns the samples of the trials whose results count (valid or suspect).
 func counting(trials []page.Trial) []stats.Sample {
-	valid := stats.Keep(trials, func(t page.Trial) bool { return t.Verdict != bench.Invalid })
+	valid := stats.Keep(trials, func(t page.Trial) bool { return t.State != bench.Invalid })
 	return stats.Map(valid, func(t page.Trial) stats.Sample { return t.Sample })
 }
 
@@ -211,7 +193,7 @@ func readBaselines(st *bench.Store) (map[string][]stats.Sample, error) {
 			if err != nil {
 				return nil, err
 			}
-			in, _ := summarise(other.Sweep, all)
+			in := summarise(other.Sweep, all)
 			out[id] = withoutRepeat(counting(in.Trials))
 		}
 	}

@@ -292,7 +292,7 @@ func TestDescribeLimited(t *testing.T) {
 	b := map[string]string{"scheduler": "b", "node": "2", "limits": "tuned"}
 	in := page.Input{Cells: []map[string]string{a, b}}
 	for i, limited := range [][]string{{"places"}, {"kwok", "places"}, {"places"}, nil} {
-		in.Trials = append(in.Trials, page.Trial{Sample: stats.Sample{Cell: in.Cells[(i+1)%2]}, Limited: limited})
+		in.Trials = append(in.Trials, page.Trial{Sample: stats.Sample{Cell: in.Cells[(i+1)%2]}, Attempt: bench.Attempt{Limited: limited}})
 	}
 	want := []string{"Limited by kwok in at least one trial: a node=1.", "Limited by places in at least one trial: a node=1; b node=2."}
 	if got := describeLimited(in); !slices.Equal(got, want) {
