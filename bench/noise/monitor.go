@@ -3,7 +3,6 @@ package noise
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -42,7 +41,6 @@ type Report struct {
 	After         *Canary       `json:"after,omitempty"`
 	SpinRatio     *float64      `json:"spinRatio,omitempty"` // Spin of Before or After, divided by Spin of Reference: the ratio further from 1
 	Unobserved    []string      `json:"unobserved,omitempty"`
-	Notes         []string      `json:"notes,omitempty"` // observations that are shown and not judged
 	Samples       []Sample      `json:"samples"`
 }
 
@@ -50,8 +48,7 @@ type Report struct {
 type Monitor struct {
 	options   Options
 	sampler   *Sampler
-	before    *Canary
-	notes     []string
+	before    Canary
 	samples   []Sample // until the goroutine that takes samples has ended, only this goroutine uses the fields here and below
 	statesErr error    // the error of the first request for the states of machines that failed
 	stop      context.CancelFunc
@@ -61,25 +58,15 @@ type Monitor struct {
 // Start measures the canary, takes the first sample, and takes samples in the background until Stop is called or ctx ends.
 // It returns an error only if ctx ends before the first sample. The caller must call Stop.
 func Start(ctx context.Context, o Options) (*Monitor, error) {
-	m := &Monitor{options: o, done: make(chan struct{})}
-	m.before = m.canary(ctx)
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+	before, err := spin(ctx, spinRuns)
+	if err != nil {
+		return nil, err
 	}
-	m.sampler = NewSampler(o.Source)
+	m := &Monitor{options: o, before: before, sampler: NewSampler(o.Source), done: make(chan struct{})}
 	m.sample(ctx)
 	ctx, m.stop = context.WithCancel(ctx)
 	go m.run(ctx)
 	return m, nil
-}
-
-func (m *Monitor) canary(ctx context.Context) *Canary {
-	c, err := spin(ctx, spinRuns)
-	if err != nil {
-		m.notes = append(m.notes, err.Error())
-		return nil
-	}
-	return &c
 }
 
 func (m *Monitor) sample(ctx context.Context) {
@@ -111,27 +98,25 @@ func (m *Monitor) Stop() Report {
 	m.sampler.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), canaryTime)
 	defer cancel()
-	after := m.canary(ctx)
+	after, err := spin(ctx, spinRuns)
 	r := summarize(m.samples)
 	r.Foreign = m.sampler.processes.top(topPrograms)
 	r.KernelAlerts = m.sampler.kmsg.alerts
-	r.Reference, r.Before, r.After = &m.options.Reference, m.before, after
+	r.Reference, r.Before = &m.options.Reference, &m.before
+	if err == nil {
+		r.After, r.SpinRatio = &after, spinRatio(m.options.Reference, m.before, after)
+	}
 	if m.statesErr != nil {
 		r.Unobserved = append(r.Unobserved, "the machines, whose states their hypervisor did not report ("+m.statesErr.Error()+")")
 	}
-	r.SpinRatio = spinRatio(m.options.Reference, m.before, after)
-	r.Notes = append(m.notes, r.Notes...)
 	return r
 }
 
 // spinRatio returns the time of the fixed computation before or after the trial, divided by its time in the reference. Of these ratios, it
 // returns the one that is further from 1.
-func spinRatio(reference Canary, canaries ...*Canary) (out *float64) {
+func spinRatio(reference Canary, canaries ...Canary) (out *float64) {
 	for _, c := range canaries {
-		if c == nil || reference.Spin == 0 {
-			continue
-		}
-		if ratio := c.Spin.Seconds() / reference.Spin.Seconds(); out == nil || deviation(ratio) > deviation(*out) {
+		if ratio := c.Spin.Seconds() / reference.Spin.Seconds(); reference.Spin > 0 && (out == nil || deviation(ratio) > deviation(*out)) {
 			out = &ratio
 		}
 	}
@@ -148,8 +133,7 @@ func summarize(samples []Sample) Report {
 	r.Steal = share(increase(first.Steal, last.Steal), total)
 	r.ForeignCPU = share(increase(first.Foreign, last.Foreign), total)
 	r.PSICPU = share(increase(first.Pressure, last.Pressure), new(r.Duration.Seconds()))
-	swapped := increase(first.SwapPages, last.SwapPages)
-	r.SwapPages = share(swapped, new(r.Duration.Seconds()))
+	r.SwapPages = share(increase(first.SwapPages, last.SwapPages), new(r.Duration.Seconds()))
 	seen := map[Disturbance]bool{}
 	for i, s := range samples {
 		for machine, state := range s.Machines {
@@ -172,9 +156,6 @@ func summarize(samples []Sample) Report {
 	r.Disturbances = slices.SortedFunc(maps.Keys(seen), func(a, b Disturbance) int {
 		return cmp.Or(cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.State, b.State))
 	})
-	if swapped != nil && *swapped > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%.0f pages were swapped in or out", *swapped))
-	}
 	return r
 }
 
