@@ -75,8 +75,8 @@ type Sweep struct {
 // Nixpkgs identifies the nixpkgs from which the systems of a sweep are made.
 type Nixpkgs struct {
 	Path     string `json:"path"`
-	Revision string `json:"revision,omitempty"` // empty if it is unknown
-	NarHash  string `json:"narHash,omitempty"`  // empty for a git repository
+	Revision string `json:"revision,omitempty"` // of a git repository
+	NarHash  string `json:"narHash,omitempty"`  // otherwise
 	Unpinned bool   `json:"unpinned,omitempty"` // it can be another one when the sweep is repeated
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -58,7 +57,6 @@ func (c *cluster) findNixpkgs(ctx context.Context, log io.Writer, unpinned bool)
 		return n, fmt.Errorf("nix hash path %s: %w", target, err)
 	}
 	n.NarHash = strings.TrimSpace(string(hash))
-	n.Revision = c.findRevision(target, n.NarHash)
 	return n, nil
 }
 
@@ -66,23 +64,4 @@ func (c *cluster) findNixpkgs(ctx context.Context, log io.Writer, unpinned bool)
 func (c *cluster) isFrozen(path string) bool {
 	folder, err := filepath.EvalSymlinks(c.folder)
 	return strings.HasPrefix(path, c.folder+"/") || strings.HasPrefix(path, "/nix/store/") || err == nil && strings.HasPrefix(path, folder+"/")
-}
-
-// findRevision returns the revision of a nixpkgs without a git repository: that of the flake's input with this hash, or the content of the
-// file that channels have. It returns an empty string if both are missing.
-func (c *cluster) findRevision(nixpkgs, narHash string) string {
-	var lock struct {
-		Nodes map[string]struct {
-			Locked struct{ Rev, NarHash string }
-		}
-	}
-	if data, err := os.ReadFile(filepath.Join(c.folder, "source", c.sweep.Source, "flake.lock")); err == nil && json.Unmarshal(data, &lock) == nil {
-		for _, input := range lock.Nodes {
-			if input.Locked.NarHash == narHash {
-				return input.Locked.Rev
-			}
-		}
-	}
-	revision, _ := os.ReadFile(filepath.Join(nixpkgs, ".git-revision"))
-	return strings.TrimSpace(string(revision))
 }
