@@ -18,24 +18,24 @@ import (
 // maxProgram is the maximum size in bytes of the program of a workload.
 const maxProgram = 256 << 20
 
-// checkProgram returns an error unless the program of a workload can be executed. A program that Nix has not built yet is not checked.
-func checkProgram(name string, w WorkloadOptions) error {
-	if len(w.Program) == 0 || len(w.ProgramInputs) > 0 {
-		return nil
-	}
-	if w.Program[0] == "" || !filepath.IsAbs(w.Program[0]) {
-		return fmt.Errorf("workloads.%s.program: %q is no path; the first element is a file of the hive, such as ./play.sh, or a file in a store path", name, w.Program[0])
-	}
-	info, err := os.Stat(w.Program[0])
+// readProgram returns the content of the program of a workload. It returns an error if the program cannot be executed.
+func readProgram(name string, w WorkloadOptions) ([]byte, error) {
+	file := w.Program[0]
+	info, err := os.Stat(file)
 	switch {
-	case err != nil:
-		return fmt.Errorf("workloads.%s.program: %w", name, err)
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("workloads.%s.program: %s is no file", name, w.Program[0])
-	case info.Mode()&0o111 == 0:
-		return fmt.Errorf("workloads.%s.program: %s is not executable; run: chmod +x %s", name, w.Program[0], shellescape.Quote(w.Program[0]))
+	case !filepath.IsAbs(file):
+		err = fmt.Errorf("%q is no path; the first element is a file of the hive, such as ./play.sh, or a file in a store path", file)
+	case err == nil && info.Mode()&0o111 == 0:
+		err = fmt.Errorf("%s is not executable; run: chmod +x %s", file, shellescape.Quote(file))
 	}
-	return nil
+	var data []byte
+	if err == nil {
+		data, err = durable.Read(file, maxProgram)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("workloads.%s.program: %w", name, err)
+	}
+	return data, nil
 }
 
 // DescribeWorkload returns the identity of a workload with these jobs. It returns an error if the program of the workload cannot be executed.
@@ -51,13 +51,10 @@ func hashProgram(name string, w WorkloadOptions) (string, error) {
 	if len(w.Program) == 0 {
 		return "", nil
 	}
-	if err := checkProgram(name, w); err != nil {
-		return "", err
-	}
 	content := []byte(w.Program[0])
 	if len(w.ProgramInputs) == 0 {
 		var err error
-		if content, err = durable.Read(w.Program[0], maxProgram); err != nil {
+		if content, err = readProgram(name, w); err != nil {
 			return "", err
 		}
 	}
@@ -66,10 +63,7 @@ func hashProgram(name string, w WorkloadOptions) (string, error) {
 
 // keepProgram copies the program of the workload with this name into the folder of a sweep.
 func keepProgram(folder, name string, w WorkloadOptions) error {
-	if err := checkProgram(name, WorkloadOptions{Program: w.Program}); err != nil {
-		return err
-	}
-	data, err := durable.Read(w.Program[0], maxProgram)
+	data, err := readProgram(name, w)
 	if err != nil {
 		return err
 	}

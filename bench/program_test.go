@@ -159,7 +159,7 @@ func TestProgramIdentity(t *testing.T) {
 	}
 }
 
-func TestCheckProgram(t *testing.T) {
+func TestUnusableProgram(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
@@ -167,18 +167,18 @@ func TestCheckProgram(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"play.sh":           `workloads.w.program: "play.sh" is no path`,
-		folder:              folder + " is no file",
+		folder:              "not a regular file",
 		file:                file + " is not executable; run: chmod +x " + file,
 		"/no/such/play.sh":  "no such file",
 		"":                  `"" is no path`,
 		folder + "/missing": "no such file",
 	} {
-		if err := checkProgram("w", WorkloadOptions{Program: []string{path}}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := hashProgram("w", WorkloadOptions{Program: []string{path}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
 	for _, w := range []WorkloadOptions{{}, {Program: []string{writeProgram(t, playScript)}}, {Program: []string{"/nix/store/x/bin/play"}, ProgramInputs: []string{"/nix/store/x.drv"}}} {
-		if err := checkProgram("w", w); err != nil {
+		if _, err := hashProgram("w", w); err != nil {
 			t.Error(err)
 		}
 	}
