@@ -3,63 +3,22 @@ package bench
 import (
 	"archive/tar"
 	"compress/gzip"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // archived are the files and folders of a sweep that the archive of the sweep contains. Keys, tokens and the state of the cluster
 // are not in an archive.
-var archived = []string{"sweep.json", "source", "facts", "workloads", "trials", closureFile}
+var archived = []string{"sweep.json", "source", "facts", "workloads", "trials"}
 
-// closureFile is the file with the store paths of a sweep's systems, as nix-store --export writes them.
-const closureFile = "closure.nar"
-
-// ExportClosure writes the store paths of the sweep's systems into its folder, so that the archive has them. The caller calls RemoveClosure.
-func (st *Store) ExportClosure(ctx context.Context) error {
-	f, err := os.Create(filepath.Join(st.Folder, closureFile))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return runNixStore(ctx, nil, f, append([]string{"--export"}, st.Sweep.Closure()...)...)
-}
-
-func (st *Store) RemoveClosure() error { return os.RemoveAll(filepath.Join(st.Folder, closureFile)) }
-
-// ImportClosure adds the store paths in the sweep's folder to the Nix store, if there are some and one is missing.
-func (st *Store) ImportClosure(ctx context.Context) error {
-	f, err := os.Open(filepath.Join(st.Folder, closureFile))
-	if errors.Is(err, fs.ErrNotExist) || !slices.ContainsFunc(st.Sweep.Closure(), func(path string) bool { return !durable.Exists(path) }) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return runNixStore(ctx, f, nil, "--import")
-}
-
-func runNixStore(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
-	cmd := exec.CommandContext(ctx, "nix-store", args...)
-	var messages strings.Builder
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, &messages
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("nix-store %s: %w: %s", args[0], err, strings.TrimSpace(messages.String()))
-	}
-	return nil
-}
-
+// Closure returns the store paths of all systems of the sweep.
 func (s Sweep) Closure() (out []string) {
 	for _, c := range s.Configurations {
 		out = append(out, c.Closure...)
@@ -100,8 +59,8 @@ type archive struct {
 // add adds the file, folder or link with this name to the archive. It skips special files, and links that lead out of the sweep's folder.
 func (a *archive) add(name string, d fs.DirEntry, err error) error {
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && slices.Contains([]string{"trials", "facts", closureFile}, name):
-		return nil // the sweep has not begun, has no facts, or its store paths were not exported
+	case errors.Is(err, fs.ErrNotExist) && slices.Contains([]string{"trials", "facts"}, name):
+		return nil // the sweep has not begun, or has no facts
 	case err != nil:
 		return err
 	case d.IsDir() && excluded[d.Name()]:

@@ -165,16 +165,11 @@ func (s *Sweeps) extract(ctx context.Context, archive, folder string) (st *bench
 		return nil, failure.WithKind(failure.Usage, err)
 	}
 	original, err := bench.Open(folder)
-	if err == nil {
-		err = original.ImportClosure(ctx)
-	}
 	if err != nil {
 		return nil, err
 	}
 	// The sweep must not exist until everything is built, and the folder contains keys of the cluster.
-	err = errors.Join(original.RemoveClosure(), os.Remove(filepath.Join(folder, "sweep.json")),
-		durable.Write(filepath.Join(folder, ".gitignore"), []byte("*\n")))
-	if err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(folder, "sweep.json")), durable.Write(filepath.Join(folder, ".gitignore"), []byte("*\n"))); err != nil {
 		return nil, err
 	}
 	now := time.Now()

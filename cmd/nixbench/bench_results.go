@@ -208,7 +208,6 @@ on each side, the command prints ratios without an answer.`,
 func benchExportCommand(a *app) *cobra.Command {
 	var format string
 	var out string
-	var closure bool
 	cmd := &cobra.Command{
 		Use:   "export [SWEEP]",
 		Short: "Write the results of a sweep for another program",
@@ -219,30 +218,19 @@ Formats:
   svg       each drawing of the page as a file, with its values, in the folder
             that -o names
   archive   everything from which nixbench bench replay repeats the sweep, with
-            the results, as tar.gz; it contains no secrets of the cluster.
-            With --with-closure, it has the store paths of the systems, too`,
+            the results, as tar.gz; it contains no secrets of the cluster`,
 		Example: `  nixbench bench export > results.csv
   nixbench bench export last --format archive -o sweep.tar.gz`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = a.withView(func(args []string) (err error) {
-		if closure && format != "archive" {
-			return failure.NewUsage("bench export: --with-closure requires --format archive")
-		}
+	cmd.RunE = a.withView(func(args []string) error {
 		st, err := findSweep(a, args...)
 		if err != nil {
 			return err
 		}
-		if closure {
-			defer func() { err = errors.Join(err, st.RemoveClosure()) }()
-			if err := st.ExportClosure(a.ctx); err != nil {
-				return err
-			}
-		}
 		return exportSweep(a, st, format, out)
 	})
 	f := cmd.Flags()
-	f.BoolVar(&closure, "with-closure", false, "add the store paths of the systems to an archive; a repetition adds those that are missing to the store")
 	addChoice(f, &format, "format", "", []string{"csv", "svg", "archive"}, "`FORMAT`: csv, svg or archive")
 	f.StringVarP(&out, "output", "o", "", "write to `FILE` (default: -, stdout); with --format svg: to this folder")
 	return cmd
