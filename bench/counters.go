@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/stats"
 )
 
 // counters contains the values of counters before or after a workload: the scheduler's use of resources, and values that only some players
@@ -57,24 +58,12 @@ func DescribePlaces(attempts []Attempt) []string {
 	return out
 }
 
-// DescribeStamps returns a sentence if jobs of the attempts have not stamped their first and last instruction.
+// DescribeStamps returns a sentence if the jobs of some attempts have not stamped their first and last instruction.
 func DescribeStamps(attempts []Attempt) []string {
-	without, lost := 0, 0
-	for _, a := range attempts {
-		switch {
-		case a.withoutStamps():
-			without++
-		case a.Result.Unstamped > 0:
-			lost++
-		}
+	without := len(stats.Keep(attempts, Attempt.withoutStamps))
+	if without == 0 {
+		return nil
 	}
-	switch {
-	case without > 0:
-		return []string{fmt.Sprintf("The jobs of %d of %d trials do not tell when they execute their first and last instruction, so wait, start, end, slowdown and gang_skew are absent in all cells.",
-			without, len(attempts))}
-	case lost > 0:
-		return []string{fmt.Sprintf("In %d of %d trials, some jobs did not tell when they executed their first and last instruction, so these trials have no wait, start, end, slowdown and gang_skew.",
-			lost, len(attempts))}
-	}
-	return nil
+	return []string{fmt.Sprintf("The jobs of %d of %d trials do not tell when they execute their first and last instruction, so wait, start, end, slowdown and gang_skew are absent in all cells.",
+		without, len(attempts))}
 }
