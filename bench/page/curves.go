@@ -10,7 +10,6 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/stats"
-	"github.com/nixbench/nixbench/bench/trial"
 )
 
 // curve is a line of many points in the drawing area of a plot. Its points are in thousandths of the area.
@@ -51,7 +50,7 @@ func (p *plot) addCurve(s series, title string, changes []change, x scale, top f
 // timesOf returns the trials of a cell whose results count and whose jobs have known times.
 func (a analysis) timesOf(cell map[string]string) []Trial {
 	return stats.Keep(a.all, func(t Trial) bool {
-		return t.State != bench.Invalid && t.Times != nil && t.Times.Jobs > 0 && maps.Equal(stats.Without(t.Cell, bench.RepeatFactor), cell)
+		return t.State != bench.Invalid && len(t.Spans) > 0 && maps.Equal(stats.Without(t.Cell, bench.RepeatFactor), cell)
 	})
 }
 
@@ -74,7 +73,7 @@ func (a analysis) plotLoad(cells []stats.Group, names []series) []plot {
 				*to, last = append(*to, change{at, by}), max(last, at)
 			}
 		}
-		for _, s := range t.Times.Spans {
+		for _, s := range t.Spans {
 			add(&waits, s.Submit, 1)
 			add(&waits, min(s.Start, s.End), -1) // a job that was refused has no start
 			if share := 100 * float64(s.CPUs) / float64(t.Result.CPUs); !math.IsInf(s.Start, 0) {
@@ -115,78 +114,6 @@ func (a analysis) plotSteps(title, unit string, trials []Trial, changes [][]chan
 		p.addCurve(s, fmt.Sprintf("%s, trial %d", name, t.Order), changes[i], x, y.to)
 	}
 	return p
-}
-
-// distributions are the times of jobs whose distribution is drawn.
-var distributions = []struct {
-	name string
-	of   func(*trial.Times) []float64
-}{
-	{"wait", func(t *trial.Times) []float64 { return t.Wait }},
-	{"schedule", func(t *trial.Times) []float64 { return t.Schedule }},
-}
-
-// plotDistribution draws, for each of the cells with one workload and each time, the share of the jobs whose time (such as the wait) was at
-// most this time. It uses the jobs of all trials that count. A job without such a time also counts among all jobs, so that the curve of its
-// cell ends below 100 %.
-func (a analysis) plotDistribution(cells []stats.Group, name string, of func(*trial.Times) []float64, names []series) (p plot, ok bool) {
-	values, jobs := make([][]float64, len(cells)), make([]int, len(cells))
-	low, high := math.Inf(1), 0.0
-	for i, g := range cells {
-		for _, t := range a.timesOf(g.Cell) {
-			values[i] = append(values[i], of(t.Times)...)
-			jobs[i] += t.Times.Jobs
-		}
-		slices.Sort(values[i])
-		for _, v := range values[i] {
-			if v > 0 {
-				low, high = min(low, v), max(high, v)
-			}
-		}
-	}
-	if high == 0 { // nothing to draw: a logarithmic axis needs a value greater than 0
-		return p, false
-	}
-	p = plot{Title: name, Unit: "% of the jobs", XName: name, Columns: true, Data: [][]string{{"series", "seconds", "% of the jobs"}}}
-	var x scale
-	x, p.XTicks = decades(low, high, left, right)
-	y, _ := heights(0, 100)
-	for _, share := range []float64{0, 25, 50, 75, 90, 100} {
-		p.YTicks = append(p.YTicks, Tick{At: y.at(share), Text: formatTick(share)})
-	}
-	for i, g := range cells {
-		if len(values[i]) == 0 {
-			continue
-		}
-		changes := stats.Map(values[i], func(v float64) change { return change{v, 100 / float64(jobs[i])} })
-		s := series{a.nameInWorkload(g.Cell), classOf(names, a.nameInWorkload(g.Cell))}
-		p.Legend = append(p.Legend, s)
-		title := fmt.Sprintf("%s: %d of %d jobs, median %s s", s.Name, len(values[i]), jobs[i], formatNumber(values[i][(len(values[i])-1)/2]))
-		p.addCurve(s, title, changes, x, y.to)
-	}
-	return p, true
-}
-
-// decades returns a logarithmic scale with its ticks, which are powers of ten. The scale contains the values low and high, which are above 0,
-// and has the positions begin to end.
-func decades(low, high, begin, end float64) (scale, []Tick) {
-	first, last := math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
-	if first == last {
-		last++
-	}
-	s := scale{from: math.Pow(10, first), to: math.Pow(10, last), begin: begin, end: end, log: true}
-	var ticks []Tick
-	for e := first; e <= last; e += max(math.Ceil((last-first)/6), 1) {
-		tick := Tick{At: s.at(math.Pow(10, e)), Anchor: "middle", Text: formatTick(math.Pow(10, e)) + " s"}
-		switch e {
-		case first:
-			tick.Anchor = "start"
-		case last:
-			tick.Anchor = "end"
-		}
-		ticks = append(ticks, tick)
-	}
-	return s, ticks
 }
 
 // roundUp returns the smallest number of the form 1, 2 or 5 times a power of ten that is at least v.

@@ -32,7 +32,7 @@ type Input struct {
 type Trial struct {
 	stats.Sample
 	bench.Attempt
-	Times *trial.Times // nil: unknown
+	Spans []trial.Span // the times of its jobs; nil: unknown
 }
 
 // Limit is a setting of a scheduler that limits a rate or a number, such as requests per second, during the trials.

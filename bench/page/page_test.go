@@ -77,7 +77,7 @@ func example(t *testing.T) Input {
 					State: bench.Valid, Result: trial.Result{CPUs: 16},
 					Noise: &noise.Report{Steal: new(0.001), ForeignCPU: new(0.01 * other.Float64()), PSICPU: new(0.04 * other.Float64()), SpinRatio: new(1 + 0.02*other.NormFloat64())},
 				},
-				Times: exampleTimes(20, rate, wait),
+				Spans: exampleSpans(20, rate),
 			})
 		}
 	}
@@ -103,17 +103,14 @@ func example(t *testing.T) Input {
 	return in
 }
 
-// exampleTimes returns the times of jobs that are submitted at once, and start at a rate. The last one does not finish.
-func exampleTimes(jobs int, rate, wait float64) *trial.Times {
-	out := &trial.Times{Jobs: jobs}
+// exampleSpans returns the times of jobs that are submitted at once, and start at a rate. The last one does not finish.
+func exampleSpans(jobs int, rate float64) (out []trial.Span) {
 	for i := range jobs {
 		span := trial.Span{Start: float64(i+1) / rate, End: math.Inf(1), CPUs: 1}
 		if i < jobs-1 {
 			span.End = span.Start + 0.5
 		}
-		out.Spans = append(out.Spans, span)
-		out.Wait = append(out.Wait, wait*math.Exp(float64(i)/6-1.5))
-		out.Schedule = append(out.Schedule, 0.5*wait*math.Exp(float64(i)/8-1.5))
+		out = append(out, span)
 	}
 	return out
 }

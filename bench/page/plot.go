@@ -17,7 +17,6 @@ import (
 type plot struct {
 	Title, Unit, XName string
 	XTicks, YTicks     []Tick
-	Columns            bool // vertical lines at XTicks
 	Lines              []line
 	Points             []point
 	Curves             []curve

@@ -35,7 +35,7 @@ circle{fill:currentColor;stroke:currentColor}.trial{r:2px;fill-opacity:.35}.holl
 func Drawings(in Input) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	for _, w := range newView(in).Workloads {
-		for _, p := range slices.Concat(w.Results, w.Load, w.Shares) {
+		for _, p := range slices.Concat(w.Results, w.Load) {
 			d := drawing{plot: p, Height: 390 + 20*len(p.Legend), Style: drawingStyle}
 			var table strings.Builder
 			if err := csv.NewWriter(&table).WriteAll(p.Data); err != nil {

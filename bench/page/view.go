@@ -29,8 +29,8 @@ type count struct {
 
 // workload is the drawings of the cells with one workload.
 type workload struct {
-	Name                  string
-	Results, Load, Shares []plot
+	Name          string
+	Results, Load []plot
 }
 
 func newView(in Input) view {
@@ -69,11 +69,6 @@ func drawWorkloads(a analysis) (out []workload) {
 		}
 		names := makeSeries(stats.Map(cells, func(g stats.Group) string { return a.nameInWorkload(g.Cell) }))
 		w.Load = a.plotLoad(cells, names)
-		for _, d := range distributions {
-			if p, ok := a.plotDistribution(cells, d.name, d.of, names); ok {
-				w.Shares = append(w.Shares, p)
-			}
-		}
 		out = append(out, w)
 	}
 	return out

@@ -43,7 +43,7 @@ func read(st *bench.Store, withTimes bool) (in page.Input, all map[int][]bench.A
 		if err != nil {
 			return in, nil, nil, err
 		}
-		in.Trials[i].Times = new(trial.ListTimes(jobs, t.Result.Began, events))
+		in.Trials[i].Spans = trial.ListSpans(jobs, t.Result.Began, events)
 	}
 	baselines, err := readBaselines(st)
 	return in, all, splitHollow(in, all, baselines), err

@@ -9,14 +9,6 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-// Times contains when the jobs of a trial waited and ran. Wait and Schedule are sorted, and have only jobs whose event happened and was reported.
-type Times struct {
-	Jobs     int       // number of all jobs
-	Spans    []Span    // of the jobs that were to be submitted, in the order of their submission
-	Wait     []float64 // values of the metric wait; empty if the trial has not measured it
-	Schedule []float64 // values of the metric schedule
-}
-
 // Span has the times of a job in seconds from the begin of the trial: the intended submission, the start (or the placement, if no start was
 // reported) and the end. A time is infinite if its event did not happen.
 type Span struct {
@@ -24,17 +16,10 @@ type Span struct {
 	CPUs               int // processors of all tasks
 }
 
-// ListTimes returns the times of the jobs of a trial. The arguments have the same meaning as those of [Measure].
-func ListTimes(jobs []workload.Job, began time.Time, events []player.Event) Times {
+// ListSpans returns the times of the jobs of a trial that were to be submitted, in the order of their submission. The arguments have the same
+// meaning as those of [Measure].
+func ListSpans(jobs []workload.Job, began time.Time, events []player.Event) (out []Span) {
 	known, _ := collect(jobs, began, events)
-	d, unstamped := listDurations(jobs, known)
-	if unstamped > 0 {
-		d["wait"] = nil
-	}
-	happened := func(name string) []float64 {
-		return slices.DeleteFunc(slices.Sorted(slices.Values(d[name])), func(v float64) bool { return v == never })
-	}
-	out := Times{Jobs: len(jobs), Wait: happened("wait"), Schedule: happened("schedule")}
 	ends := listEnds(jobs, known)
 	for i, j := range jobs {
 		span := Span{Submit: intendedSubmission(j, ends), Start: known[i].begin(), End: known[i].end(), CPUs: j.Tasks * max(j.CPUs, 1)}
@@ -42,10 +27,10 @@ func ListTimes(jobs []workload.Job, began time.Time, events []player.Event) Time
 			span.Start = known[i].last(player.Bound)
 		}
 		if span.Submit < never {
-			out.Spans = append(out.Spans, span)
+			out = append(out, span)
 		}
 	}
-	slices.SortStableFunc(out.Spans, func(a, b Span) int { return cmp.Compare(a.Submit, b.Submit) })
+	slices.SortStableFunc(out, func(a, b Span) int { return cmp.Compare(a.Submit, b.Submit) })
 	return out
 }
 
