@@ -47,13 +47,6 @@ func (p *plot) addCurve(s series, title string, changes []change, x scale, top f
 	return largest
 }
 
-// timesOf returns the trials of a cell whose results count and whose jobs have known times.
-func (a analysis) timesOf(cell map[string]string) []Trial {
-	return stats.Keep(a.all, func(t Trial) bool {
-		return t.State != bench.Invalid && len(t.Spans) > 0 && maps.Equal(stats.Without(t.Cell, bench.RepeatFactor), cell)
-	})
-}
-
 // plotLoad draws the length of the queue and the utilisation over time, for each of the cells, which have one workload: for the trial of the
 // cell with the median throughput, if the cell has a trial whose jobs have known times.
 func (a analysis) plotLoad(cells []stats.Group, names []series) []plot {
@@ -61,7 +54,9 @@ func (a analysis) plotLoad(cells []stats.Group, names []series) []plot {
 	var waiting, running [][]change
 	last, known := 0.0, true // the numbers of processors are known
 	for _, g := range cells {
-		all := a.timesOf(g.Cell)
+		all := stats.Keep(a.all, func(t Trial) bool {
+			return t.State != bench.Invalid && len(t.Spans) > 0 && maps.Equal(stats.Without(t.Cell, bench.RepeatFactor), g.Cell)
+		})
 		if len(all) == 0 {
 			continue
 		}

@@ -9,7 +9,6 @@ import (
 	"io"
 
 	"github.com/nixbench/nixbench/bench"
-	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 )
@@ -22,7 +21,6 @@ type Input struct {
 	Trials  []Trial
 	Failed  []Trial // attempts without a result
 	Engines string  // the schedulers with their versions
-	Limits  []Limit
 	Claims  []stats.ClaimResult
 	Systems []bench.LevelDifference
 	Notes   []string // what readers must know, such as: confounded with time
@@ -33,12 +31,6 @@ type Trial struct {
 	stats.Sample
 	bench.Attempt
 	Spans []trial.Span // the times of its jobs; nil: unknown
-}
-
-// Limit is a setting of a scheduler that limits a rate or a number, such as requests per second, during the trials.
-type Limit struct {
-	player.Limit
-	Cell map[string]string // levels of the cells whose scheduler has this limit; empty: all cells
 }
 
 //go:embed page.html

@@ -43,10 +43,6 @@ func example(t *testing.T) Input {
 			},
 		},
 		Notes: []string{"emulated machines: no absolute figures"},
-		Limits: []Limit{
-			{Limit: player.Limit{Name: "kube-scheduler: kube-api-qps", Value: "50", Rate: 50, Kind: player.Bound}, Cell: defaults},
-			{Limit: player.Limit{Name: "slurmctld: SchedulerParameters", Value: "default_queue_depth=100"}},
-		},
 		Systems: []bench.LevelDifference{
 			{A: defaults, B: map[string]string{"scheduler": "volcano"}, Changed: 3, Paths: 214, Packages: []string{"+ volcano-1.13.0", "changed: etc"}},
 			{A: map[string]string{"nodes": "10"}, B: map[string]string{"nodes": "30"}, Changed: 2, Paths: 210, Packages: []string{"changed: linux-6.12"}, Undeclared: []string{"another build of linux-6.12"}},
@@ -61,6 +57,9 @@ func example(t *testing.T) Input {
 	in.Cells = append(in.Cells, map[string]string{"scheduler": "default", "nodes": "10", bench.RepeatFactor: "2"})
 	r, other := rand.New(rand.NewPCG(1, 1)), rand.New(rand.NewPCG(2, 2))
 	centre := map[string]float64{"default 10": 50, "default 30": 49, "default 100": 48, "volcano 10": 40, "volcano 30": 30, "volcano 100": 15}
+	limits := map[string][]player.Limit{
+		"default": {{Name: "kube-scheduler: kube-api-qps", Value: "50", Rate: 50, Kind: player.Bound}, {Name: "slurmctld: SchedulerParameters", Value: "default_queue_depth=100"}},
+	}
 	order := 0
 	for block := 1; block <= 6; block++ {
 		for _, i := range r.Perm(len(in.Cells)) {
@@ -74,7 +73,7 @@ func example(t *testing.T) Input {
 					"scheduler_cpu": 3 * wait,
 				}},
 				Attempt: bench.Attempt{
-					State: bench.Valid, Result: trial.Result{CPUs: 16},
+					State: bench.Valid, Result: trial.Result{CPUs: 16}, Limits: limits[c["scheduler"]],
 					Noise: &noise.Report{Steal: new(0.001), ForeignCPU: new(0.01 * other.Float64()), PSICPU: new(0.04 * other.Float64()), SpinRatio: new(1 + 0.02*other.NormFloat64())},
 				},
 				Spans: exampleSpans(20, rate),
@@ -166,7 +165,7 @@ func TestGolden(t *testing.T) {
 func TestContent(t *testing.T) {
 	page := render(t, example(t))
 	for _, want := range []string{
-		`<td>kube-scheduler: kube-api-qps</td><td>50.0 /s</td><td>default</td>`,
+		`<td>kube-scheduler: kube-api-qps</td><td>50.0 /s</td><td>default nodes=10; default nodes=30; default nodes=100</td>`,
 		`<span class="pill v-valid">40 valid</span> <span class="pill v-suspect">1 suspect</span> <span class="pill v-invalid">1 invalid</span>`,
 		`jobs/s by nodes`, `emulated machines: no absolute figures`, `&#43; volcano-1.13.0`, `<td>differs in 3 of 214 paths</td>`,
 		`<td>another build of linux-6.12</td>`, `<p class="note">Confounded: levels differ in something that the matrix does not declare`, `<td>another process used 90 % of a processor</td><td>default nodes=10 repeat=2 block 2: invalid</td>`, `<td>not all jobs finished</td>`, `scheduler_cpu`,
@@ -221,7 +220,6 @@ func TestHostileTexts(t *testing.T) {
 	in := Input{
 		Sweep: bench.Sweep{ID: evil, Description: evil, Revision: evil, Nixbench: evil, Benchmark: bench.Benchmark{Order: evil}}, Notes: []string{evil},
 		Cells:   []map[string]string{{evil: evil, "n": "1"}, {evil: evil, "n": "2"}, {evil: "b", "n": "2"}},
-		Limits:  []Limit{{player.Limit{Name: evil, Value: evil, Rate: 1, Kind: evil}, map[string]string{evil: evil}}},
 		Systems: []bench.LevelDifference{{A: map[string]string{evil: evil}, B: map[string]string{evil: evil}, Packages: []string{evil}, Undeclared: []string{evil}}},
 		Claims: []stats.ClaimResult{{
 			Name: evil, Text: evil, Verdict: evil, Reason: evil, Parts: []stats.ClaimPart{{Cell: map[string]string{evil: evil}, Verdict: evil}},
@@ -231,7 +229,7 @@ func TestHostileTexts(t *testing.T) {
 		for block := range 6 {
 			in.Trials = append(in.Trials, Trial{
 				Sample:  stats.Sample{Cell: c, Block: block, Order: 6*i + block, Metrics: map[string]float64{evil: 2, "wait_p50": 1}},
-				Attempt: bench.Attempt{State: evil, Reasons: []string{evil}},
+				Attempt: bench.Attempt{State: evil, Reasons: []string{evil}, Limits: []player.Limit{{Name: evil, Value: evil, Rate: 1, Kind: evil}}},
 			})
 		}
 	}
@@ -387,14 +385,16 @@ func TestIncomplete(t *testing.T) {
 // The same limit of several cells is one row.
 func TestTextLimits(t *testing.T) {
 	in := example(t)
-	volcano := in.Limits[0]
-	volcano.Cell = map[string]string{"scheduler": "volcano"}
-	in.Limits = append(in.Limits, volcano)
+	for i, x := range in.Trials {
+		if x.Cell["scheduler"] == "volcano" {
+			in.Trials[i].Limits = []player.Limit{{Name: "kube-scheduler: kube-api-qps", Rate: 50}}
+		}
+	}
 	for _, table := range SummaryTables(in) {
 		if table.Title != "Limits" {
 			continue
 		}
-		if len(table.Rows) != 1 || table.Rows[0][2] != "default; volcano" {
+		if len(table.Rows) != 1 || table.Rows[0][2] != "default nodes=10; default nodes=30; default nodes=100; volcano nodes=10; volcano nodes=30; volcano nodes=100" {
 			t.Errorf("%q", table.Rows)
 		}
 		return

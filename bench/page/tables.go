@@ -27,7 +27,7 @@ type Table struct {
 // table without rows and note is left out.
 func SummaryTables(in Input) []Table {
 	a := analyse(in)
-	return keepFilled(a.listClaims(in.Claims), a.listMeans(a.metrics), a.listRatios(), a.listNoise(), a.listLimits(in.Limits, false), a.listSystems(in.Systems), a.listReasons(slices.Concat(in.Failed, in.Trials)))
+	return keepFilled(a.listClaims(in.Claims), a.listMeans(a.metrics), a.listRatios(), a.listNoise(), a.listLimits(false), a.listSystems(in.Systems), a.listReasons(slices.Concat(in.Failed, in.Trials)))
 }
 
 func keepFilled(tables ...Table) []Table {
@@ -124,23 +124,25 @@ func (a analysis) listNoise() Table {
 
 // listLimits returns a table of the limits of schedulers, or, unless all is true, only of those that are rates. Cells with the same limits
 // share a row.
-func (a analysis) listLimits(limits []Limit, all bool) Table {
+func (a analysis) listLimits(all bool) Table {
 	t := Table{Title: "Limits", Head: []string{"limit", "value", "where"}}
-	for _, l := range limits {
-		value := l.Value
-		switch {
-		case l.Rate > 0:
-			value = formatNumber(l.Rate) + " /s"
-		case !all:
-			t.Note = "show --html shows all settings of the schedulers that can limit a result."
-			continue
+	for _, x := range a.all {
+		where := a.name(stats.Without(x.Cell, bench.WorkloadFactor, bench.RepeatFactor, bench.SubmissionFactor))
+		for _, l := range x.Limits {
+			value := l.Value
+			switch {
+			case l.Rate > 0:
+				value = formatNumber(l.Rate) + " /s"
+			case !all:
+				t.Note = "show --html shows all settings of the schedulers that can limit a result."
+				continue
+			}
+			if i := slices.IndexFunc(t.Rows, func(row []string) bool { return row[0] == l.Name && row[1] == value }); i < 0 {
+				t.Rows = append(t.Rows, []string{l.Name, value, where})
+			} else if !slices.Contains(strings.Split(t.Rows[i][2], "; "), where) {
+				t.Rows[i][2] += "; " + where
+			}
 		}
-		i := slices.IndexFunc(t.Rows, func(row []string) bool { return row[0] == l.Name && row[1] == value })
-		if i < 0 {
-			t.Rows = append(t.Rows, []string{l.Name, value, a.name(l.Cell)})
-			continue
-		}
-		t.Rows[i][2] += "; " + a.name(l.Cell)
 	}
 	return t
 }

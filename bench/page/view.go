@@ -49,7 +49,7 @@ func newView(in Input) view {
 	return view{
 		Sweep: in.Sweep.ID, Of: in.Sweep, Facts: listFacts(in, a), Counts: countVerdicts(in.Trials), Notes: in.Notes,
 		Before: keepFilled(a.listClaims(in.Claims), means), Workloads: drawWorkloads(a),
-		After:   keepFilled(ratios, noise, a.listLimits(in.Limits, true), a.listSystems(in.Systems), a.listReasons(slices.Concat(in.Failed, trials))),
+		After:   keepFilled(ratios, noise, a.listLimits(true), a.listSystems(in.Systems), a.listReasons(slices.Concat(in.Failed, trials))),
 		Details: keepFilled(all, a.listFigures(trials, in.Sweep.Benchmark.Quiet)),
 	}
 }

@@ -29,7 +29,6 @@ func splitHollow(in page.Input, all map[int][]bench.Attempt, baselines map[strin
 		ofTrial := func(t page.Trial) bool { return of(t.Cell) }
 		p := in
 		p.Name, p.Cells, p.Trials, p.Failed = name, stats.Keep(in.Cells, of), stats.Keep(in.Trials, ofTrial), stats.Keep(in.Failed, ofTrial)
-		p.Limits = stats.Keep(in.Limits, func(l page.Limit) bool { return of(l.Cell) })
 		p.Systems = stats.Keep(in.Systems, func(d bench.LevelDifference) bool { return of(d.A) && of(d.B) })
 		p.Notes = slices.Concat(s.DescribeTuning(all, of), describeLimited(p), listNotes(p, all, of))
 		p.Claims = evaluateClaims(s, p.Trials, baselines)

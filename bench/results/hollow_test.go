@@ -18,7 +18,7 @@ func hollowSweep(first, second int) page.Input {
 		Configurations: []bench.Configuration{{Levels: levels[0], Hollow: first}, {Levels: levels[1], Hollow: second}},
 		Trials:         []bench.Trial{{Cell: cells[0]}, {Cell: cells[1], Configuration: 1}},
 	}
-	in := page.Input{Sweep: s, Cells: cells, Limits: []page.Limit{{Cell: levels[0]}, {Cell: levels[1]}}}
+	in := page.Input{Sweep: s, Cells: cells}
 	for _, c := range cells {
 		in.Trials = append(in.Trials, page.Trial{Sample: stats.Sample{Cell: c, Metrics: map[string]float64{"throughput": 1}}, Attempt: bench.Attempt{State: bench.Valid, Limited: []string{"places"}}})
 	}
@@ -34,8 +34,8 @@ func TestSplitHollow(t *testing.T) {
 			t.Fatalf("%+v: %d parts", test, len(parts))
 		}
 		for i, p := range parts {
-			if want := 2 / test.parts; len(p.Cells) != want || len(p.Trials) != want || len(p.Limits) != want {
-				t.Errorf("%+v: part %d has %d cells, %d trials and %d limits", test, i, len(p.Cells), len(p.Trials), len(p.Limits))
+			if want := 2 / test.parts; len(p.Cells) != want || len(p.Trials) != want {
+				t.Errorf("%+v: part %d has %d cells and %d trials", test, i, len(p.Cells), len(p.Trials))
 			}
 			// A note names the cells of its page only.
 			if hasCell := strings.Contains(strings.Join(p.Notes, "\n"), "Limited by places in at least one trial: node.hollow="); hasCell != (test.parts == 1) {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/page"
-	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/deploy"
@@ -77,13 +76,8 @@ func summarise(s bench.Sweep, all map[int][]bench.Attempt) page.Input {
 				continue
 			}
 			in.Trials = append(in.Trials, of)
-			levels := s.Configurations[t.Configuration].Levels
-			if !slices.ContainsFunc(in.Limits, func(l page.Limit) bool { return maps.Equal(l.Cell, levels) }) {
-				in.Limits = append(in.Limits, stats.Map(a.Limits, func(l player.Limit) page.Limit { return page.Limit{Limit: l, Cell: levels} })...)
-			}
 		}
 	}
-	slices.SortStableFunc(in.Limits, func(a, b page.Limit) int { return strings.Compare(bench.FormatCell(a.Cell), bench.FormatCell(b.Cell)) })
 	for i, t := range in.Trials { // repeated trials ran later than planned
 		in.Trials[i].Order = 1 + len(stats.Keep(in.Trials, func(other page.Trial) bool { return other.Began.Before(t.Began) }))
 	}
