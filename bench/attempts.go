@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -141,25 +140,6 @@ func (st *Store) finish(a Attempt, events []player.Event) error {
 	return writeJSON(filepath.Join(folder, "result.json"), a)
 }
 
-func (st *Store) ReadEvents(a Attempt) ([]player.Event, error) {
-	file := filepath.Join(st.attemptFolder(a.Trial, a.Number), "events.jsonl")
-	f, _, err := durable.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var out []player.Event
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		var e player.Event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		out = append(out, e)
-	}
-	return out, lines.Err()
-}
-
 // ReadTrialJobs reads the jobs of a trial. Random times of submission are those of the trial's block.
 func (st *Store) ReadTrialJobs(t Trial) ([]workload.Job, error) {
 	jobs, err := st.ReadWorkload(t.Workload())
@@ -167,19 +147,6 @@ func (st *Store) ReadTrialJobs(t Trial) ([]workload.Job, error) {
 		return nil, err
 	}
 	return drawAgain(jobs, st.Sweep.Benchmark.Workloads[t.Workload()].Arrival, st.Sweep.Benchmark.Seed, t.Block)
-}
-
-// ReadJobsAndEvents reads the jobs of an attempt and their events. If the program of a workload decides its jobs, the jobs are found from the events.
-func (st *Store) ReadJobsAndEvents(t Trial, a Attempt) ([]workload.Job, []player.Event, error) {
-	jobs, err := st.ReadTrialJobs(t)
-	if err != nil {
-		return nil, nil, err
-	}
-	events, err := st.ReadEvents(a)
-	if err == nil && len(jobs) == 0 {
-		jobs = ObservedJobs(events, a.Result.Began)
-	}
-	return jobs, events, err
 }
 
 // Progress describes how much of a sweep is done.

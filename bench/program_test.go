@@ -76,7 +76,7 @@ func TestProgram(t *testing.T) {
 			if _, has := a.Result.Metrics["utilisation"]; has != (test.jobs != nil) {
 				t.Errorf("utilisation is known: %v", has)
 			}
-			events, err := r.Store.ReadEvents(*a)
+			events, err := readEvents(r.Store, *a)
 			if err != nil || len(events) != 10 || events[0].Job != strings.Fields(test.want)[0] {
 				t.Errorf("%v, %+v", err, events)
 			}

@@ -217,6 +217,23 @@ func TestDescribeTuning(t *testing.T) {
 	}
 }
 
+// readEvents reads the events of an attempt.
+func readEvents(st *Store, a Attempt) (out []player.Event, err error) {
+	f, err := os.Open(filepath.Join(st.attemptFolder(a.Trial, a.Number), "events.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for d := json.NewDecoder(f); d.More(); {
+		var e player.Event
+		if err := d.Decode(&e); err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
 func TestRun(t *testing.T) {
 	c := &fakeCluster{}
 	r := newRunner(t, benchmark(), c)
@@ -231,7 +248,7 @@ func TestRun(t *testing.T) {
 	if err != nil || a == nil || a.Result.Finished != 2 || !a.Result.Complete || a.Result.Metrics["throughput"] == 0 {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	events, err := r.Store.ReadEvents(*a)
+	events, err := readEvents(r.Store, *a)
 	if err != nil || len(events) < 8 {
 		t.Errorf("%d events, %v", len(events), err)
 	}

@@ -196,11 +196,6 @@ func (a analysis) where(cell map[string]string) string { return bench.ShortName(
 // name returns the name of a cell, or all if the cell has no factors with several levels.
 func (a analysis) name(cell map[string]string) string { return cmp.Or(a.where(cell), "all") }
 
-// nameInWorkload returns the name of a cell without its workload, and without the level of the factor repeat.
-func (a analysis) nameInWorkload(cell map[string]string) string {
-	return a.name(stats.Without(cell, bench.WorkloadFactor, bench.RepeatFactor))
-}
-
 // noiseOf returns the standard deviation of a trial's result from one block to another, as a share, from all comparisons of a metric. It
 // returns NaN if it is unknown.
 func (a analysis) noiseOf(metric string) float64 {

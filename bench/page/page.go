@@ -10,7 +10,6 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/stats"
-	"github.com/nixbench/nixbench/bench/trial"
 )
 
 // Input is the content of a page.
@@ -30,7 +29,6 @@ type Input struct {
 type Trial struct {
 	stats.Sample
 	bench.Attempt
-	Spans []trial.Span // the times of its jobs; nil: unknown
 }
 
 //go:embed page.html

@@ -76,7 +76,6 @@ func example(t *testing.T) Input {
 					State: bench.Valid, Result: trial.Result{CPUs: 16}, Limits: limits[c["scheduler"]],
 					Noise: &noise.Report{Steal: new(0.001), ForeignCPU: new(0.01 * other.Float64()), PSICPU: new(0.04 * other.Float64()), SpinRatio: new(1 + 0.02*other.NormFloat64())},
 				},
-				Spans: exampleSpans(20, rate),
 			})
 		}
 	}
@@ -100,18 +99,6 @@ func example(t *testing.T) Input {
 	}
 	slices.SortFunc(in.Claims, func(a, b stats.ClaimResult) int { return strings.Compare(a.Name, b.Name) })
 	return in
-}
-
-// exampleSpans returns the times of jobs that are submitted at once, and start at a rate. The last one does not finish.
-func exampleSpans(jobs int, rate float64) (out []trial.Span) {
-	for i := range jobs {
-		span := trial.Span{Start: float64(i+1) / rate, End: math.Inf(1), CPUs: 1}
-		if i < jobs-1 {
-			span.End = span.Start + 0.5
-		}
-		out = append(out, span)
-	}
-	return out
 }
 
 func render(t *testing.T, in Input) string {
@@ -170,7 +157,6 @@ func TestContent(t *testing.T) {
 		`jobs/s by nodes`, `emulated machines: no absolute figures`, `&#43; volcano-1.13.0`, `<td>differs in 3 of 214 paths</td>`,
 		`<td>another build of linux-6.12</td>`, `<p class="note">Confounded: levels differ in something that the matrix does not declare`, `<td>another process used 90 % of a processor</td><td>default nodes=10 repeat=2 block 2: invalid</td>`, `<td>not all jobs finished</td>`, `scheduler_cpu`,
 		`holds (claim a-slower)`, `<td>a-slower: throughput of scheduler=volcano to scheduler=default &lt; 0.9</td>`, `<td>primary</td>`, `<td>exploratory</td>`, `<td>90.0 %</td>`, `foreign (limit 5 %)`, `<td>the clock of worker-3 was 40 ms late</td>`,
-		`jobs that wait`, `processors in use`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not contain %s", want)

@@ -12,14 +12,13 @@ import (
 	"github.com/nixbench/nixbench/bench/trial"
 )
 
-// plot is a drawing of points, lines and curves in two dimensions. Positions are in percent of the drawing, so that it fits phones,
+// plot is a drawing of points and lines in two dimensions. Positions are in percent of the drawing, so that it fits phones,
 // screens and paper, and texts are not stretched.
 type plot struct {
 	Title, Unit, XName string
 	XTicks, YTicks     []Tick
 	Lines              []line
 	Points             []point
-	Curves             []curve
 	Legend             []series
 	Data               [][]string // the drawn values as a table, whose first row has the names of the columns
 }
@@ -90,6 +89,17 @@ func heights(low, high float64) (scale, []Tick) {
 		ticks = append(ticks, Tick{At: s.at(i * step), Text: formatTick(i * step)})
 	}
 	return s, ticks
+}
+
+// roundUp returns the smallest number of the form 1, 2 or 5 times a power of ten that is at least v.
+func roundUp(v float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, f := range []float64{1, 2, 5} {
+		if f*power >= v {
+			return f * power
+		}
+	}
+	return 10 * power
 }
 
 // formatTick returns the text of a tick without zeros at the end.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"html/template"
 	"regexp"
-	"slices"
 	"strings"
 
 )
@@ -27,7 +26,7 @@ type entry struct {
 
 // drawingStyle is the style of a file with one drawing. Its colours are plain, because programs that convert drawings know no variables.
 const drawingStyle = `.c0{color:#2f7fd1}.c1{color:#e2711d}.c2{color:#2f8f5b}.c3{color:#b0529f}.c4{color:#6f5bd0}.c5{color:#a07800}.c6{color:#1f8f97}.c7{color:#c0504d}
-.line,polyline{stroke:currentColor;stroke-width:2;fill:none;vector-effect:non-scaling-stroke}.again{stroke-dasharray:5 4}
+.line{stroke:currentColor;stroke-width:2;fill:none;vector-effect:non-scaling-stroke}.again{stroke-dasharray:5 4}
 circle{fill:currentColor;stroke:currentColor}.trial{r:2px;fill-opacity:.35}.hollow{fill:none}text{fill:#333}.grid{stroke:#ddd}`
 
 // Drawings returns each drawing of a page as an SVG file that needs no other files, by the name of the file. The element metadata of a
@@ -35,7 +34,7 @@ circle{fill:currentColor;stroke:currentColor}.trial{r:2px;fill-opacity:.35}.holl
 func Drawings(in Input) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	for _, w := range newView(in).Workloads {
-		for _, p := range slices.Concat(w.Results, w.Load) {
+		for _, p := range w.Plots {
 			d := drawing{plot: p, Height: 390 + 20*len(p.Legend), Style: drawingStyle}
 			var table strings.Builder
 			if err := csv.NewWriter(&table).WriteAll(p.Data); err != nil {

@@ -29,8 +29,8 @@ type count struct {
 
 // workload is the drawings of the cells with one workload.
 type workload struct {
-	Name          string
-	Results, Load []plot
+	Name  string
+	Plots []plot
 }
 
 func newView(in Input) view {
@@ -64,11 +64,9 @@ func drawWorkloads(a analysis) (out []workload) {
 		cells := stats.Keep(a.cells, func(g stats.Group) bool { return g.Cell[bench.WorkloadFactor] == w.Name })
 		for _, m := range a.metrics {
 			if p, ok := a.plotResults(cells, f, m); ok {
-				w.Results = append(w.Results, p)
+				w.Plots = append(w.Plots, p)
 			}
 		}
-		names := makeSeries(stats.Map(cells, func(g stats.Group) string { return a.nameInWorkload(g.Cell) }))
-		w.Load = a.plotLoad(cells, names)
 		out = append(out, w)
 	}
 	return out

@@ -20,30 +20,19 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// ReadParts reads the results of a sweep for its pages, one part per page. The results contain the times at which jobs were created,
-// placed and finished.
+// ReadParts reads the results of a sweep for its pages, one part per page.
 func ReadParts(st *bench.Store) ([]page.Input, error) {
-	_, _, parts, err := read(st, true)
+	_, _, parts, err := read(st)
 	return parts, err
 }
 
 // read reads the results of a sweep, its attempts, and its parts.
-func read(st *bench.Store, withTimes bool) (in page.Input, all map[int][]bench.Attempt, parts []page.Input, err error) {
+func read(st *bench.Store) (in page.Input, all map[int][]bench.Attempt, parts []page.Input, err error) {
 	if all, err = st.AllAttempts(); err != nil {
 		return in, nil, nil, err
 	}
 	in = summarise(st.Sweep, all)
 	in.Engines = listEngines(st.Sweep)
-	for i, t := range in.Trials {
-		if !withTimes {
-			break
-		}
-		jobs, events, err := st.ReadJobsAndEvents(bench.Trial{Block: t.Block, Cell: t.Cell}, t.Attempt)
-		if err != nil {
-			return in, nil, nil, err
-		}
-		in.Trials[i].Spans = trial.ListSpans(jobs, t.Result.Began, events)
-	}
 	baselines, err := readBaselines(st)
 	return in, all, splitHollow(in, all, baselines), err
 }

@@ -32,7 +32,7 @@ type Part struct {
 
 func NewReport(st *bench.Store) (Report, error) {
 	r := Report{Sweep: st.Sweep, Attempts: []bench.Attempt{}, Results: []Part{}}
-	in, all, parts, err := read(st, false)
+	in, all, parts, err := read(st)
 	if err != nil {
 		return r, err
 	}
