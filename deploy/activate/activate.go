@@ -108,22 +108,25 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 	if strings.ContainsAny(r.Run+r.Path+r.Specialisation, " \t\n") { // the node separates them by spaces
 		return Result{}, failure.On(node, fmt.Errorf("activate: bad run, path or specialisation: %q %q %q", r.Run, r.Path, r.Specialisation))
 	}
-	if r.canUseObserved() {
-		before := r.Observed.WithDesired(r.Path)
+	o := r.Observed
+	if o != nil && o.NixOS && !o.HasUnfinishedRun() && r.Goal != DryActivate && r.Specialisation == "" { // o has all that an activation must know
+		before := o.WithDesired(r.Path)
 		res, err := a.activateInspected(ctx, node, h, r, Result{Before: before, After: before, Exit: -1})
 		if !errors.Is(err, errNodeChanged) { // the node is still as it was, and has the system in its store
 			return res, err
 		}
 	}
-	before, err := a.inspect(ctx, node, h, r, "")
+	before, err := a.inspect(ctx, node, h, r, Full)
 	if err != nil {
 		return Result{}, err
 	}
 	res := Result{Before: before, After: before, Exit: -1}
-	if err := r.checkSystem(node, before); err != nil {
-		return res, err
-	}
-	if r.Goal == DryActivate {
+	switch {
+	case !before.NixOS:
+		return res, NewNotNixOSError(node)
+	case before.desired == "":
+		return res, newNotSystemError(node, r, before.specialisations)
+	case r.Goal == DryActivate:
 		if !before.HasUnfinishedRun() {
 			res.Refused = r.CheckReplaceable(node, before)
 		}
@@ -133,7 +136,7 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 		if res.PreviousRun, err = a.finishInspected(ctx, node, h, before, r); err != nil {
 			return res, err
 		}
-		if before, err = a.inspect(ctx, node, h, r, ""); err != nil {
+		if before, err = a.inspect(ctx, node, h, r, Full); err != nil {
 			return res, err
 		}
 		res.Before, res.After = before, before
@@ -158,23 +161,6 @@ func (a *Activator) activateInspected(ctx context.Context, node string, h Host, 
 	}
 	res.Changed = true
 	return a.runActivation(ctx, node, h, r, goal, res)
-}
-
-// canUseObserved reports whether r.Observed contains all that an activation must know about the node.
-func (r Request) canUseObserved() bool {
-	return r.Observed != nil && r.Observed.NixOS && !r.Observed.HasUnfinishedRun() &&
-		r.Goal != DryActivate && r.Specialisation == ""
-}
-
-// checkSystem returns an error if the node does not run NixOS, or if it cannot activate the requested system.
-func (r Request) checkSystem(node string, n Node) error {
-	switch {
-	case !n.NixOS:
-		return NewNotNixOSError(node)
-	case n.desired == "":
-		return newNotSystemError(node, r, n.specialisations)
-	}
-	return nil
 }
 
 // CheckReplaceable returns an error if the inspected node runs or boots a system that must not be replaced: nixbench has not deployed

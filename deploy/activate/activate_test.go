@@ -350,7 +350,7 @@ func TestCutConnection(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if _, err := (&Activator{}).Inspect(ctx, "web-1", h); err != nil {
+	if _, err := (&Activator{}).Inspect(ctx, "web-1", h, Full); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }
@@ -645,7 +645,7 @@ func TestGenerations(t *testing.T) {
 		"failed=b.service a.service ", "deployed=" + oldPath,
 	}
 	_, h := fake(t, f)
-	n, err := (&Activator{}).Inspect(t.Context(), "web-1", h)
+	n, err := (&Activator{}).Inspect(t.Context(), "web-1", h, Full)
 	if err != nil {
 		t.Fatal(err)
 	}

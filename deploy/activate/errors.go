@@ -113,18 +113,6 @@ type FailedError struct {
 	Unhealthy error // the health checks that have not passed, because of which nixbench has aborted the activation, or nil
 }
 
-// failedCheck returns the name of the pre-switch check that failed, or an empty string.
-func (e *FailedError) failedCheck() string {
-	for _, line := range slices.Backward(e.Result.Log) {
-		if name, ok := strings.CutPrefix(line, "Pre-switch check '"); ok {
-			if name, ok = strings.CutSuffix(name, "' failed"); ok {
-				return name
-			}
-		}
-	}
-	return ""
-}
-
 func (e *FailedError) Error() string { return failure.Message(e) }
 
 // OnNode implements [failure.OnNode].
@@ -170,11 +158,12 @@ func (e *FailedError) Brief() string {
 	if e.Unhealthy != nil {
 		return e.Unhealthy.Error()
 	}
-	exit := e.Result.Exit
+	exit, late := "", ""
+	if e.Result.Exit > 0 {
+		exit = fmt.Sprintf(" (exit %d)", e.Result.Exit)
+	}
 	reason, _, _ := strings.Cut(e.Reason, ",")
 	switch reason {
-	case reasonRefused:
-		return fmt.Sprintf("the pre-switch check %s of the new system failed, and nothing was changed", cmp.Or(e.failedCheck(), "(unnamed)")) + formatExit(exit)
 	case reasonHung:
 		jobs := ""
 		if e.jobs != "" {
@@ -183,40 +172,31 @@ func (e *FailedError) Brief() string {
 		return fmt.Sprintf("no progress for %s%s: a slow switch needs a longer --timeout confirm=DURATION", cmp.Or(e.Request.Confirm, unarmedPatience), jobs)
 	case reasonUnconfirmed:
 		return fmt.Sprintf("no client could log in to confirm it within %s", e.Request.Confirm)
-	case reasonPrepare, reasonBoot:
-		return reasonTexts[reason] + formatExit(exit)
+	case reasonRefused, reasonPrepare, reasonBoot:
+		return reasonTexts[reason] + exit
 	case reasonElsewhere:
 		return fmt.Sprintf("the switch succeeded, but the node runs %s and would boot %s", e.Result.After.Current, e.Result.After.Profile)
-	case reasonSwitch, reasonLate:
+	case reasonSwitch:
+	case reasonLate:
+		late = " soon after the switch"
 	default:
 		if text := reasonTexts[reason]; text != "" {
 			return text
 		}
 	}
-	late := ""
-	if e.Reason == reasonLate {
-		late = " soon after the switch"
-	}
 	switch {
 	case len(e.users) > 0 && len(e.Result.Broken) == 0:
-		return fmt.Sprintf("the activation of these users failed: %s", strings.Join(e.users, ", ")) + formatExit(exit)
+		return "the activation of these users failed: " + strings.Join(e.users, ", ") + exit
 	case len(e.Result.Broken) == 1:
 		return "unit " + e.Result.Broken[0] + " failed" + late
 	case len(e.Result.Broken) > 1:
 		return fmt.Sprintf("%d units failed%s: %s", len(e.Result.Broken), late, strings.Join(e.Result.Broken, ", "))
-	case exit == 2:
-		return "the activation script failed (exit 2)"
-	case exit == 4:
-		return "units failed (exit 4)"
-	case exit < 0:
+	case e.Result.Exit == 2:
+		return "the activation script failed" + exit
+	case e.Result.Exit == 4:
+		return "units failed" + exit
+	case e.Result.Exit < 0:
 		return "the switch did not start or was killed"
 	}
-	return fmt.Sprintf("switch-to-configuration failed (exit %d)", exit)
-}
-
-func formatExit(exit int) string {
-	if exit <= 0 {
-		return ""
-	}
-	return fmt.Sprintf(" (exit %d)", exit)
+	return "switch-to-configuration failed" + exit
 }

@@ -109,30 +109,30 @@ func (n Node) GenerationOf(system string) int {
 	return 0
 }
 
+// Detail says how much of a node's state an inspection reads.
+type Detail string
+
+const (
+	Full Detail = "" // all fields of Node
+	// Systems leaves out the fields Failed and System, and the times and versions of generations, so that the node starts no program
+	// except for the shell. The kernels can be compared with each other, but are no store paths.
+	Systems Detail = "brief"
+	Units   Detail = "units" // like Systems, but with the field Failed
+)
+
 // Inspect reads the state of a node with one command. It changes nothing on the node.
-func (a *Activator) Inspect(ctx context.Context, node string, h Host) (Node, error) {
-	return wrapInspectError(a.inspect(ctx, node, h, Request{}, ""))
+func (a *Activator) Inspect(ctx context.Context, node string, h Host, detail Detail) (Node, error) {
+	return wrapInspectError(a.inspect(ctx, node, h, Request{}, detail))
 }
 
-// InspectSystems is Inspect, but without the fields Failed and System, and without the times and versions of generations. It starts
-// no program on the node, except for the shell. The kernels in the result can be compared with each other, but are no store paths.
-func (a *Activator) InspectSystems(ctx context.Context, node string, h Host) (Node, error) {
-	return wrapInspectError(a.inspect(ctx, node, h, Request{}, "brief"))
-}
-
-// InspectUnits is InspectSystems with the field Failed.
-func (a *Activator) InspectUnits(ctx context.Context, node string, h Host) (Node, error) {
-	return wrapInspectError(a.inspect(ctx, node, h, Request{}, "units"))
-}
-
-func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request, mode string) (Node, error) {
+func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request, detail Detail) (Node, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return Node{}, err // without another prefix: err contains the node and the step already
 	}
 	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Connect, Text: "the node's report of its systems", Until: time.Now().Add(inspectTimeout)})
 	defer wait.End()
-	return inspectOn(ctx, node, conn, r, mode)
+	return inspectOn(ctx, node, conn, r, detail)
 }
 
 // wrapInspectError gives a lost connection or a timeout the kind Unreachable, because nothing has been changed on the node.
@@ -149,11 +149,11 @@ func wrapInspectError(n Node, err error) (Node, error) {
 const inspectTimeout = 2 * time.Minute
 
 // inspectOn runs the command `inspect` of the shell script over a connection to the node, and returns the parsed state of the node.
-func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request, mode string) (Node, error) {
+func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request, detail Detail) (Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	p := newNodeParser()
-	if err := executeScript(ctx, conn, p.handleLine, "inspect", r.Path, r.Specialisation, mode); err != nil {
+	if err := executeScript(ctx, conn, p.handleLine, "inspect", r.Path, r.Specialisation, string(detail)); err != nil {
 		return Node{}, err
 	}
 	n, err := p.finishNode()

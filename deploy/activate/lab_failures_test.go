@@ -20,7 +20,7 @@ func testFailures(t *testing.T, b *bench) {
 		text string
 	}{
 		"broken":  {4, "unit broken.service failed; the node rolled back to "},
-		"refuses": {1, "the pre-switch check never of the new system failed, and nothing was changed (exit 1)\n  not today\n"},
+		"refuses": {1, "a pre-switch check of the new system failed, and nothing was changed (exit 1)\n  not today\n"},
 		"script":  {2, "the activation script failed (exit 2)"},
 		"loader":  {1, "the boot loader could not be installed"},
 	} {

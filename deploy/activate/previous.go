@@ -21,7 +21,7 @@ const (
 // run, because the client can log in after the switch. For another system, the node rolls back at once. If the node has rebooted
 // since, FinishPrevious only closes the run's record. See [Request.CheckHealth] for checkHealth.
 func (a *Activator) FinishPrevious(ctx context.Context, node string, h Host, wanted string, checkHealth func(context.Context) error) (*Run, error) {
-	n, err := a.Inspect(ctx, node, h)
+	n, err := a.Inspect(ctx, node, h, Full)
 	if err != nil || !n.HasUnfinishedRun() {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (a *Activator) finishInspected(ctx context.Context, node string, h Host, n 
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		if n, err = a.inspect(ctx, node, h, r, ""); err != nil {
+		if n, err = a.inspect(ctx, node, h, r, Full); err != nil {
 			return nil, err
 		}
 	}

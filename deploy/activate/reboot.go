@@ -20,7 +20,7 @@ func NewWrongBootError(node, want, booted string) error {
 // Reboot reboots a node, waits until the node is reachable and has another boot id, and verifies that it has booted the system of
 // its profile.
 func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout time.Duration) (Node, error) {
-	before, err := a.Inspect(ctx, node, h)
+	before, err := a.Inspect(ctx, node, h, Full)
 	if err != nil {
 		return before, err
 	}
@@ -93,5 +93,5 @@ func (a *Activator) inspectFresh(ctx context.Context, node string, h Host) (Node
 		return Node{}, err
 	}
 	defer conn.Close()
-	return inspectOn(ctx, node, conn, Request{}, "")
+	return inspectOn(ctx, node, conn, Request{}, Full)
 }

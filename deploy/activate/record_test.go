@@ -27,7 +27,7 @@ func TestScriptIncompleteRecord(t *testing.T) {
 		record("r1", "starting") + record("r1", "waiting") + "\nrun=r1\nphase=commi": "r1 waiting",
 	} {
 		n.write("run/nixbench/activate/state", text)
-		node, err := n.a.Inspect(t.Context(), "web-1", n.host)
+		node, err := n.a.Inspect(t.Context(), "web-1", n.host, Full)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,12 +56,12 @@ func TestScriptInspectSystems(t *testing.T) {
 		if err := exec.Command("ln", "-sfn", link, filepath.Join(n.root, "nix/var/nix/profiles/system")).Run(); err != nil {
 			t.Fatal(err)
 		}
-		full, err := n.a.Inspect(t.Context(), "web-1", n.host)
+		full, err := n.a.Inspect(t.Context(), "web-1", n.host, Full)
 		if err != nil {
 			t.Fatal(err)
 		}
 		asked := n.read("world/asked")
-		got, err := n.a.InspectSystems(t.Context(), "web-1", n.host)
+		got, err := n.a.Inspect(t.Context(), "web-1", n.host, Systems)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestScriptInspectSystems(t *testing.T) {
 			t.Errorf("asked systemd: %s", strings.TrimPrefix(now, asked))
 		}
 		n.write("world/failed", "web.service loaded failed failed web\n")
-		units, err := n.a.InspectUnits(t.Context(), "web-1", n.host)
+		units, err := n.a.Inspect(t.Context(), "web-1", n.host, Units)
 		if err != nil || !slices.Equal(units.Failed, []string{"web.service"}) || units.fingerprint() != got.fingerprint() {
 			t.Errorf("%+v, %v", units, err)
 		}

@@ -132,7 +132,7 @@ func TestScriptRefused(t *testing.T) {
 			if !errors.As(err, &failed) || failed.Reason != reasonRefused || res.Outcome != Failed || res.Exit != 1 {
 				t.Errorf("%+v, %v", res, err)
 			}
-			want := "the pre-switch check disk of the new system failed, and nothing was changed (exit 1)\n"
+			want := "a pre-switch check of the new system failed, and nothing was changed (exit 1)\n"
 			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "\n  the disk is too small\n") {
 				t.Errorf("got  %v\nwant %s", err, want)
 			}

@@ -78,7 +78,7 @@ const (
 var reasonTexts = map[string]string{
 	reasonSwitch:      "the switch failed",
 	reasonPrepare:     "the new system's step before the switch failed",
-	reasonRefused:     "a pre-switch check failed",
+	reasonRefused:     "a pre-switch check of the new system failed, and nothing was changed",
 	reasonLate:        "units failed soon after the switch",
 	reasonHung:        "it made no progress",
 	reasonUnconfirmed: "no client confirmed it",

@@ -71,7 +71,7 @@ only web.service 500 0 active running; whileWatched web.service restarts`)
 			n.write("world/hangs", "")
 			defer os.Remove(filepath.Join(n.world, "hangs"))
 			begin := time.Now()
-			got, err := n.a.Inspect(t.Context(), "web-1", n.host)
+			got, err := n.a.Inspect(t.Context(), "web-1", n.host, Full)
 			if took := time.Since(begin); err != nil || got.System != "" || got.Current != n.oldPath || took > 20*time.Second {
 				t.Errorf("%+v, %v after %v", got, err, took)
 			}
@@ -82,7 +82,7 @@ only web.service 500 0 active running; whileWatched web.service restarts`)
 				if text != "" {
 					n.write("nix/store/old/etc/nixbench/engine", text)
 				}
-				if got, err := n.a.Inspect(t.Context(), "web-1", n.host); err != nil || got.Engine != want {
+				if got, err := n.a.Inspect(t.Context(), "web-1", n.host, Full); err != nil || got.Engine != want {
 					t.Errorf("with the text %q: %q, %v", text, got.Engine, err)
 				}
 				_ = os.Remove(filepath.Join(n.root, "nix/store/old/etc/nixbench/engine"))
@@ -94,7 +94,7 @@ only web.service 500 0 active running; whileWatched web.service restarts`)
 				if file != "" {
 					n.write(file, "/run/keys/one\n")
 				}
-				if got, err := n.a.Inspect(t.Context(), "web-1", n.host); err != nil || got.NoKeys != (file == "") {
+				if got, err := n.a.Inspect(t.Context(), "web-1", n.host, Full); err != nil || got.NoKeys != (file == "") {
 					t.Errorf("with the file %q: NoKeys is %t, %v", file, got.NoKeys, err)
 				}
 				if file != "" {
@@ -121,7 +121,7 @@ only web.service 500 0 active running; whileWatched web.service restarts`)
 			}
 		},
 		"observed before": func(t *testing.T, n *standIn) {
-			observed, err := n.a.Inspect(t.Context(), "web-1", n.host)
+			observed, err := n.a.Inspect(t.Context(), "web-1", n.host, Full)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,7 +136,7 @@ only web.service 500 0 active running; whileWatched web.service restarts`)
 			n.is(n.newPath, n.newPath, "new test", "new boot")
 		},
 		"changed since it was observed": func(t *testing.T, n *standIn) {
-			observed, err := n.a.Inspect(t.Context(), "web-1", n.host)
+			observed, err := n.a.Inspect(t.Context(), "web-1", n.host, Full)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -150,7 +150,7 @@ only web.service 500 0 active running; whileWatched web.service restarts`)
 			n.is(filepath.Join(n.root, "nix/store/other"), n.oldPath)
 		},
 		"no system although it was observed": func(t *testing.T, n *standIn) {
-			observed, err := n.a.Inspect(t.Context(), "web-1", n.host)
+			observed, err := n.a.Inspect(t.Context(), "web-1", n.host, Full)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -584,7 +584,7 @@ only web.service 500 0 active running; later 0.7 dies`)
 			if err := os.RemoveAll(filepath.Join(n.root, "run/nixbench")); err != nil {
 				t.Fatal(err)
 			}
-			node, err := n.a.Inspect(t.Context(), "web-1", n.host)
+			node, err := n.a.Inspect(t.Context(), "web-1", n.host, Full)
 			if err != nil || node.Last == nil || node.Last.ID != "r1" || node.Last.Outcome != Committed || !slices.Contains(node.Deployed, n.newPath) {
 				t.Errorf("%+v, %v", node, err)
 			}
@@ -765,7 +765,7 @@ func TestScriptHealthChecks(t *testing.T) {
 				t.Error(err)
 			}
 			waitFor(t, 30*time.Second, "the node to roll back", func() bool {
-				node, err := n.a.Inspect(t.Context(), "web-1", n.host)
+				node, err := n.a.Inspect(t.Context(), "web-1", n.host, Full)
 				return err == nil && node.Last.Outcome == RolledBack && node.Last.Reason == reasonUnconfirmed
 			})
 			n.is(n.oldPath, n.oldPath, "new test", "old test")
@@ -827,7 +827,7 @@ func TestScriptBusy(t *testing.T) {
 	if err := start("r2"); !errors.As(err, &busy) {
 		t.Errorf("%v", err)
 	}
-	node, err := n.a.Inspect(t.Context(), "web-1", n.host)
+	node, err := n.a.Inspect(t.Context(), "web-1", n.host, Full)
 	if err != nil || node.Last == nil || node.Last.ID != "r1" || !node.Last.Alive || node.Last.phase != phaseWaiting {
 		t.Errorf("%+v, %v", node.Last, err)
 	}

@@ -35,7 +35,7 @@ func Nodes(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, parallel i
 		if err != nil {
 			return activate.Node{}, err
 		}
-		return a.Inspect(ctx, n.Name, h)
+		return a.Inspect(ctx, n.Name, h, activate.Full)
 	})
 	text := event.Count(len(nodes), "node")
 	failed := len(fleet.Errors(out))

@@ -53,12 +53,14 @@ type host interface {
 // Inspect returns the state that a node reports. If a killed run has requested a reboot of the node, Inspect first waits until
 // this reboot has ended.
 func (c *Changer) Inspect(ctx context.Context, n nixeval.Node) (activate.Node, error) {
-	return c.InspectWith(ctx, n, c.Activator.Inspect)
+	return c.InspectWith(ctx, n, activate.Full)
 }
 
-// InspectWith is like Inspect, but inspects the node with the function look, such as [activate.Activator.InspectSystems]. If look is
-// nil, it only connects to the node.
-func (c *Changer) InspectWith(ctx context.Context, n nixeval.Node, look func(context.Context, string, activate.Host) (activate.Node, error)) (observed activate.Node, err error) {
+// OnlyLogin is a detail for InspectWith, which then only connects to the node.
+const OnlyLogin activate.Detail = "login"
+
+// InspectWith is like Inspect, but reads only a part of the node's state.
+func (c *Changer) InspectWith(ctx context.Context, n nixeval.Node, detail activate.Detail) (observed activate.Node, err error) {
 	c.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: n.Name})
 	h, err := c.Fleet.Host(ctx, n)
 	if err == nil && c.Store.State().Rebooting(n.Name) != nil {
@@ -68,10 +70,10 @@ func (c *Changer) InspectWith(ctx context.Context, n nixeval.Node, look func(con
 	}
 	switch {
 	case err != nil:
-	case look == nil:
+	case detail == OnlyLogin:
 		_, err = h.Conn(ctx)
 	default:
-		observed, err = look(ctx, n.Name, h)
+		observed, err = c.Activator.Inspect(ctx, n.Name, h, detail)
 	}
 	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Connect, Node: n.Name, Failed: err != nil})
 	return observed, err

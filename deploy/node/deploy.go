@@ -198,24 +198,21 @@ func (c *Changer) newRequest(t Task, o Options) activate.Request {
 	}
 }
 
-// CheckReplaceable returns an error if the node does not run NixOS, or runs or boots a system that must not be replaced. known
-// contains the store paths of the systems that this computer has deployed. It is called before anything is copied to the node.
-func CheckReplaceable(name string, observed activate.Node, closure nixeval.Closure, d nixeval.Deployment, known []string, o Options) error {
-	runs := TargetSystem(closure, o)
+// Compare reports whether the node already has what the goal asks for: it runs the desired system, boots it, or both. Otherwise, the error
+// says that it does not run NixOS, or that it runs or boots a system that must not be replaced. known contains the store paths of the
+// systems that this computer has deployed. Compare is called before anything is copied to the node.
+func Compare(t Task, known []string, o Options) (unchanged bool, err error) {
+	runs, goal := TargetSystem(t.Closure, o), activate.Goal(o.Goal)
 	switch {
-	case !o.Goal.Activates() || runs == "" || observed.HasUnfinishedRun(): // Activate checks it after it has finished that run
-		return nil
-	case !observed.NixOS:
-		return activate.NewNotNixOSError(name)
+	case !o.Goal.Activates() || runs == "" || t.Observed.HasUnfinishedRun(): // Activate checks it after it has finished that run
+		return false, nil
+	case t.Observed.HasReached(goal, t.Closure.Out, runs):
+		return true, nil
+	case !t.Observed.NixOS:
+		return false, activate.NewNotNixOSError(t.Node.Name)
 	}
-	r := activate.Request{Path: closure.Out, ReplaceUnknown: o.ReplaceUnknown || d.ReplaceUnknownProfiles, Known: known}
-	return r.CheckReplaceable(name, observed.WithDesired(runs))
-}
-
-// IsUnchanged reports whether the node already has what the goal asks for: it runs the desired system, boots it, or both.
-func IsUnchanged(observed activate.Node, closure nixeval.Closure, o Options) bool {
-	runs := TargetSystem(closure, o)
-	return runs != "" && o.Goal.Activates() && observed.HasReached(activate.Goal(o.Goal), closure.Out, runs)
+	r := activate.Request{Path: t.Closure.Out, ReplaceUnknown: o.ReplaceUnknown || t.Deployment.ReplaceUnknownProfiles, Known: known}
+	return false, r.CheckReplaceable(t.Node.Name, t.Observed.WithDesired(runs))
 }
 
 // TargetSystem returns the store path that the node will report as its system after the deployment. It returns "" if the user has

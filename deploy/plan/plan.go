@@ -95,9 +95,10 @@ func Decide(nodes []Node, removed []string, c Cluster, o Options) Plan {
 	if share.All() && c.Running() {
 		share = selection.One
 	}
-	for _, group := range c.groupByOrder(later) {
+	groups := c.groupByOrder(later)
+	for _, order := range slices.Sorted(maps.Keys(groups)) {
 		var others []Node
-		for _, n := range group {
+		for _, n := range groups[order] {
 			if c.Members[n.Node.Name].OneByOne {
 				p.Waves = append(p.Waves, []Node{n})
 			} else {
@@ -135,9 +136,8 @@ func decideDrains(nodes []Node, removed []string, o Options) Drains {
 	return d
 }
 
-// groupByOrder splits nodes into groups. A group has the members with the same order in the hive, and the group with the lowest
-// order comes first. Nodes that are not members are in the last group.
-func (c Cluster) groupByOrder(nodes []Node) [][]Node {
+// groupByOrder returns the members by their order in the hive. Nodes that are not members are in the last group.
+func (c Cluster) groupByOrder(nodes []Node) map[int][]Node {
 	last := 0
 	for _, n := range nodes {
 		last = max(last, c.Desired[n.Node.Name].Order)
@@ -151,11 +151,7 @@ func (c Cluster) groupByOrder(nodes []Node) [][]Node {
 		}
 		groups[order] = append(groups[order], n)
 	}
-	var out [][]Node
-	for _, order := range slices.Sorted(maps.Keys(groups)) {
-		out = append(out, groups[order])
-	}
-	return out
+	return groups
 }
 
 // Actions of a run on a node.
@@ -179,11 +175,6 @@ type Options struct {
 	WithoutKeys    bool            // keys are left as they are
 	WithoutDrain   bool            // members of a running cluster change without a drain
 	MaxUnavailable selection.Share // nodes that may change in one wave
-}
-
-// usesKeys reports whether the run replaces the keys of nodes by the keys of the hive.
-func (o Options) usesKeys() bool {
-	return !o.WithoutKeys && o.Goal != node.Push && o.Goal != node.DryActivate
 }
 
 // Observation is what is known about a node before the run changes it.
@@ -226,7 +217,8 @@ func (p Node) CanDeploy() bool {
 
 // DecideNode returns what a run does to a node. It changes nothing: the command plan prints this decision, and apply executes it.
 func DecideNode(o Observation, options Options) Node {
-	p := Node{Observation: o, Joins: options.Goal.ActivatesNow(), Keys: options.usesKeys()}
+	p := Node{Observation: o, Joins: options.Goal.ActivatesNow()}
+	p.Keys = !options.WithoutKeys && options.Goal != node.Push && options.Goal != node.DryActivate
 	p.Action, p.Err = decideAction(o, options.Options)
 	p.Unchanged = p.Action == WouldNothing
 	activates := slices.Contains([]string{WouldSwitch, WouldDefault, WouldFirst}, p.Action)
@@ -248,6 +240,7 @@ func ActivateEarlier(n nixeval.Node, options Options) Node {
 // decideAction returns the action of the run on a node, such as WouldSwitch, and the reason if the node cannot be deployed.
 func decideAction(o Observation, options node.Options) (string, error) {
 	n, desired := o.Observed, node.TargetSystem(o.Closure, options)
+	unchanged, err := node.Compare(o.Task, o.Recorded.Paths, options)
 	switch {
 	case !o.Built && options.Goal != node.UploadKeys:
 		return NotBuilt, nil
@@ -259,13 +252,10 @@ func decideAction(o Observation, options node.Options) (string, error) {
 		return WouldFirst, nil
 	case o.Err != nil:
 		return NotReachable, o.Err
-	case o.Machine != changes.Recreate && node.IsUnchanged(n, o.Closure, options):
+	case unchanged && o.Machine != changes.Recreate:
 		return WouldNothing, nil
-	}
-	if err := node.CheckReplaceable(o.Node.Name, n, o.Closure, o.Deployment, o.Recorded.Paths, options); err != nil {
+	case err != nil:
 		return WouldRefuse, err
-	}
-	switch {
 	case o.Machine == changes.Recreate, o.Recorded.LastConfirmed == nil && len(n.Deployed) == 0 && n.Current != desired:
 		return WouldFirst, nil
 	case n.Current == desired && n.Profile != o.Closure.Out:

@@ -84,13 +84,13 @@ func (l *preparations) inspectWhenReady(ctx context.Context, n nixeval.Node, slo
 		if err != nil {
 			return activate.Node{}, err
 		}
-		return l.Activator.Inspect(ctx, n.Name, h)
+		return l.Activator.Inspect(ctx, n.Name, h, activate.Full)
 	case l.Goal == node.UploadKeys: // does not depend on the node's systems
-		return l.InspectWith(ctx, n, nil)
+		return l.InspectWith(ctx, n, node.OnlyLogin)
 	case l.mayHaveEngine():
-		return l.InspectWith(ctx, n, l.Activator.InspectUnits)
+		return l.InspectWith(ctx, n, activate.Units)
 	}
-	return l.InspectWith(ctx, n, l.Activator.InspectSystems)
+	return l.InspectWith(ctx, n, activate.Systems)
 }
 
 // mayHaveEngine reports whether an engine may check the health of the nodes after the run. Such a check compares the failed
