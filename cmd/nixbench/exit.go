@@ -6,7 +6,6 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -62,9 +61,6 @@ func splitProblems(err error) []ui.Problem {
 		return out
 	}
 	whole := ui.Problem{Message: err.Error(), Hint: failure.Hint(err)}
-	if _, ok := errors.AsType[*rollout.UnevaluableMembersError](err); ok { // one problem, although its cause is an EvalError
-		return []ui.Problem{whole}
-	}
 	if eval, ok := errors.AsType[*nixeval.EvalError](err); ok {
 		return mergeEvalProblems(eval)
 	}

@@ -41,7 +41,7 @@ var exitOrder = []struct {
 }{
 	{exitInterrupted, []error{errInterrupted}},
 	{2, []error{failure.NewUsage("usage"), errDeclined, &state.TrustError{Err: errPlain}}},
-	{3, []error{&nixeval.EvalError{}, &rollout.UnevaluableMembersError{Err: &nixeval.EvalError{}}}},
+	{3, []error{&nixeval.EvalError{}}},
 	{4, []error{&nixeval.BuildError{}}},
 	{10, []error{&state.LockedError{}}},
 	{1, []error{&state.FolderError{Err: unix.ENOSPC}}},

@@ -170,7 +170,7 @@ func (cluster Cluster) hasLeft(node, kind string) bool {
 const uncordonTimeout = 30 * time.Second
 
 func (r reporter) waitAndUncordon(ctx context.Context, e engine.Engine, node string) error {
-	return r.runMemberStep(ctx, e, node, "is uncordoned once it is ready", func(ctx context.Context) error {
+	return r.runStep(ctx, e, []string{node}, "is uncordoned once it is ready", func(ctx context.Context) error {
 		if err := e.WaitReady(ctx, node, r.sendProgress); err != nil {
 			return err
 		}
@@ -186,12 +186,29 @@ func (r reporter) sendProgress(node, text string) {
 	r.send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: node, Text: text})
 }
 
-// runMemberStep calls step, which waits for a member, uncordons it or removes it, and sends events for the start and the end.
-func (r reporter) runMemberStep(ctx context.Context, e engine.Engine, node, text string, step func(context.Context) error) error {
-	r.send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
-	err := r.watch(ctx, e, []string{node}, step)
-	r.send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
-	return failedStep(node, err)
+// runStep calls step, which drains members, waits for them, uncordons or removes them, and sends events for the start and the end.
+func (r reporter) runStep(ctx context.Context, e engine.Engine, nodes []string, text string, step func(context.Context) error) error {
+	for _, node := range nodes {
+		r.send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
+	}
+	err := r.watch(ctx, e, nodes, step)
+	for _, node := range nodes {
+		r.send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
+	}
+	failed := nodes[0]
+	var one *engine.DrainError
+	if errors.As(err, &one) {
+		failed = one.Node
+	}
+	return failedStep(failed, err)
+}
+
+// failedStep returns an error of a step with a cluster member, such as a drain. It returns nil for nil.
+func failedStep(node string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fleet.NodeError{Node: node, Step: event.Drain, Err: err}
 }
 
 // watch calls step, which waits for members. If the wait takes long, watch inspects the nodes of these members, and sends an event
@@ -258,33 +275,20 @@ func VersionChanges(ctx context.Context, makers Engines, f *fleet.Fleet, hive *n
 	return all, errors.Join(errs...)
 }
 
-// UnevaluableMembersError is returned if deployed nodes can no longer be evaluated, so that nixbench does not know their engine.
-// Without this error, nixbench would assume that no cluster runs on these nodes, and would change all of them at once.
-type UnevaluableMembersError struct {
-	Nodes []string
-	Err   *nixeval.EvalError
-}
-
-func (e *UnevaluableMembersError) Error() string {
-	return fmt.Sprintf("%s; nothing is changed, because these nodes may be members of a running cluster: %s", e.Err, strings.Join(e.Nodes, ", "))
-}
-
-func (e *UnevaluableMembersError) Unwrap() error { return e.Err }
-func (*UnevaluableMembersError) Hint() string {
-	return "fix their configuration in the hive; nixbench eval shows the errors"
-}
-
-// CheckMembersEvaluable returns an [UnevaluableMembersError] if a node that was deployed before can no longer be evaluated.
+// CheckMembersEvaluable returns an error if a node that was deployed before can no longer be evaluated, so that its engine is unknown.
+// Otherwise, nixbench would assume that no cluster runs on such nodes, and would change all of them at once.
 func CheckMembersEvaluable(hive *nixeval.Hive, recorded *state.Store) error {
-	e := &UnevaluableMembersError{Err: &nixeval.EvalError{Units: map[string]*nixeval.NixError{}}}
+	broken := &nixeval.EvalError{Units: map[string]*nixeval.NixError{}}
+	var nodes []string
 	for _, n := range hive.Nodes {
 		if why := hive.Broken[n.Unit]; why != nil && recorded.Node(n.Name).LastConfirmed != nil {
-			e.Nodes = append(e.Nodes, n.Name)
-			e.Err.Units[n.Unit] = why
+			nodes = append(nodes, n.Name)
+			broken.Units[n.Unit] = why
 		}
 	}
-	if len(e.Nodes) == 0 {
+	if len(nodes) == 0 {
 		return nil
 	}
-	return e
+	err := fmt.Errorf("%v; nothing is changed, because these nodes may be members of a running cluster: %s", broken, strings.Join(nodes, ", "))
+	return failure.WithHint(failure.WithKind(failure.Evaluation, err), "fix their configuration in the hive; nixbench eval shows the errors")
 }

@@ -8,9 +8,7 @@ import (
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -19,31 +17,12 @@ import (
 // whose node a systemd unit of the engine is down gets only a short time limit: the engine cannot observe there when its workloads
 // have ended, and the change of the node may repair the unit.
 func (r reporter) drainMembers(ctx context.Context, e engine.Engine, nodes []string, text string, o engine.DrainOptions) error {
-	for _, node := range nodes {
-		r.send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
-	}
-	o.Broken = r.findBrokenMembers(ctx, e, nodes)
-	err := context.Cause(ctx)
-	if err == nil {
-		err = r.watch(ctx, e, nodes, func(ctx context.Context) error { return e.Drain(ctx, nodes, o, r.sendProgress) })
-	}
-	for _, node := range nodes {
-		r.send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
-	}
-	failed := nodes[0]
-	var one *engine.DrainError
-	if errors.As(err, &one) {
-		failed = one.Node
-	}
-	return failedStep(failed, err)
-}
-
-// failedStep returns an error of a step with a cluster member, such as a drain. It returns nil for nil.
-func failedStep(node string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &fleet.NodeError{Node: node, Step: event.Drain, Err: err}
+	return r.runStep(ctx, e, nodes, text, func(ctx context.Context) error {
+		if o.Broken = r.findBrokenMembers(ctx, e, nodes); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return e.Drain(ctx, nodes, o, r.sendProgress)
+	})
 }
 
 // findBrokenMembers returns the nodes on which systemd units of the engine itself are down, and sends a warning for each.
@@ -168,7 +147,7 @@ func (cluster Cluster) removeFrom(ctx context.Context, e engine.Engine, nodes []
 		}
 	}
 	for _, node := range remove {
-		if err := cluster.runMemberStep(ctx, e, node, "is removed from the cluster", func(ctx context.Context) error { return e.RemoveMember(ctx, node) }); err != nil {
+		if err := cluster.runStep(ctx, e, []string{node}, "is removed from the cluster", func(ctx context.Context) error { return e.RemoveMember(ctx, node) }); err != nil {
 			return err
 		}
 		delete(cluster.drained, node)

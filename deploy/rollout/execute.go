@@ -246,7 +246,7 @@ func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Res
 		if m.Kind != cluster.Desired[name].Kind || !m.OneByOne || !deployed || cluster.IsCurrent(other) {
 			continue
 		}
-		if err := cluster.runMemberStep(ctx, e, other, "is about to join", func(ctx context.Context) error {
+		if err := cluster.runStep(ctx, e, []string{other}, "is about to join", func(ctx context.Context) error {
 			return e.WaitReady(ctx, other, cluster.sendProgress)
 		}); err != nil {
 			return notChanged(n, state.Failed, "", failedStep(name, fmt.Errorf("it is not recreated while another member that must change alone has not joined: %w", err)))

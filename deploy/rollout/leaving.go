@@ -167,7 +167,7 @@ func (cluster Cluster) removeLeaving(ctx context.Context, node string) error {
 		if _, isMember := l.members[node]; !isMember || !l.remains {
 			continue
 		}
-		err := cluster.runMemberStep(ctx, l.engine, node, "is removed from "+l.kind, func(ctx context.Context) error { return l.engine.RemoveMember(ctx, node) })
+		err := cluster.runStep(ctx, l.engine, []string{node}, "is removed from "+l.kind, func(ctx context.Context) error { return l.engine.RemoveMember(ctx, node) })
 		if err == nil {
 			err = cluster.recordDrained(l.kind, []string{node}, false)
 		}

@@ -106,7 +106,7 @@ func TestWatch(t *testing.T) {
 				said = append(said, e.Text)
 			}
 		}}
-		err := r.runMemberStep(t.Context(), e, "w-1", "is uncordoned", func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) })
+		err := r.runStep(t.Context(), e, []string{"w-1"}, "is uncordoned", func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) })
 		if want := []string{"is uncordoned", "waits: w-1: d.service is stopped"}; !slices.Equal(said, want) {
 			t.Errorf("said %q, want %q", said, want)
 		}

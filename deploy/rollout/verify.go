@@ -53,7 +53,7 @@ func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []n
 	case err != nil: // ignore the error for now: the API may be restarting, and the existing members are adjusted again after the wait
 		newMembers = append(members, newMembers...)
 	}
-	conditions := inspect.EngineConditions(cluster.engines, nodes, parallel, engine.CheckOptions{Except: cluster.outOfService(), Away: cluster.observer.Away}, cluster.newRepair(all).look)
+	conditions := inspect.EngineConditions(cluster.engines, nodes, parallel, engine.CheckOptions{Except: cluster.outOfService(), Away: cluster.observer.Away}, repair{cluster.reporter, all, map[string]bool{}}.look)
 	for _, c := range more {
 		c.Within = failedUnitTimeout
 		conditions = append(conditions, c)
@@ -150,8 +150,6 @@ type repair struct {
 	started map[string]bool // node and systemd unit → whether it was started
 }
 
-func (r reporter) newRepair(nodes []string) repair { return repair{r, nodes, map[string]bool{}} }
-
 // look returns a function that inspects the nodes of the run. It starts each systemd unit of the engine that is down, once. If all
 // these units work, it uncordons members that nixbench has drained: if a controller of the engine was killed, the end of a drain
 // may have been lost.
@@ -201,7 +199,7 @@ func (r reporter) askMembers(ctx context.Context, e engine.Engine, start []strin
 	if text, _ := engine.DescribeFaults(e, start, faults); text != "" {
 		err = fmt.Errorf("%w\n%s", err, text)
 	}
-	if !r.newRepair(start).startUnits(ctx, e, faults) {
+	if !(repair{r, start, map[string]bool{}}).startUnits(ctx, e, faults) {
 		return nil, err
 	}
 	for end := time.Now().Add(restartTime); err != nil && time.Now().Before(end) && ctx.Err() == nil; {
