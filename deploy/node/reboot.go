@@ -18,36 +18,34 @@ const Rebooted state.Outcome = "rebooted"
 // Reboot writes an intent to the state, reboots the node, and waits for at most timeout until the node has booted. boot is the
 // boot id before the reboot. If the run is killed, the intent makes the next run wait for the node, and nothing
 // else, because the node reboots by itself.
-func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeout time.Duration) (state.NodeResult, string, error) {
-	r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
+func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeout time.Duration) (after activate.Node, text string, err error) {
 	h, err := c.Fleet.Host(ctx, n)
 	if err != nil {
-		return r, "", err
+		return after, "", err
 	}
 	c.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Activate, Node: n.Name, Text: "waits for the node to come back"})
 	begin := time.Now()
 	intent := state.Intent{Run: c.RunID, Node: n.Name, Step: state.RebootNode, Path: boot, Since: begin.UTC()}
 	if err := c.Store.Begin(intent); err != nil {
-		return r, "", nodeError(n.Name, event.Activate, err)
+		return after, "", nodeError(n.Name, event.Activate, err)
 	}
-	after, err := c.Activator.Reboot(ctx, n.Name, h, timeout)
+	after, err = c.Activator.Reboot(ctx, n.Name, h, timeout)
 	if ctx.Err() == nil { // if ctx has ended, the intent stays, and the next run waits for the node
 		err = errors.Join(err, c.Store.Update(func(s *state.State) error { s.DropIntents(n.Name, state.RebootNode); return nil }))
 	}
 	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Activate, Node: n.Name, Failed: err != nil})
-	r.Path, r.After = after.Booted, after.GenerationOf(after.Booted)
 	if err != nil {
-		return r, "", nodeError(n.Name, event.Activate, err)
+		return after, "", nodeError(n.Name, event.Activate, err)
 	}
-	r.Outcome = Rebooted
-	text := fmt.Sprintf("back after %s", time.Since(begin).Round(100*time.Millisecond))
-	if r.After != 0 {
-		text += fmt.Sprintf(", in generation %d", r.After)
+	c.Fleet.Drop(n.Name) // close the connection to the system that ran before the reboot
+	text = fmt.Sprintf("back after %s", time.Since(begin).Round(100*time.Millisecond))
+	if generation := after.GenerationOf(after.Booted); generation != 0 {
+		text += fmt.Sprintf(", in generation %d", generation)
 	}
 	if len(after.Failed) > 0 {
 		text += fmt.Sprintf("; %s failed", event.Count(len(after.Failed), "unit"))
 	}
-	return r, text, nil
+	return after, text, nil
 }
 
 // Time limits for a reboot that a run has requested before it was killed. maxRebootTime is the time until the node has booted;

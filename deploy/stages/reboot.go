@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"strings"
-	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -17,10 +16,21 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// rebootNode reboots a node, and waits until the node has booted. boot is the boot id (of the Linux kernel) before the reboot.
-func (d *Deployer) rebootNode(ctx context.Context, n nixeval.Node, boot string, timeout time.Duration) rollout.Result {
-	done, text, err := d.Reboot(ctx, n, boot, timeout)
-	return rollout.Result{Node: n, NodeResult: done, Text: text, Err: err}
+// rebootNode reboots the node of a step, waits until it has booted, calls finish with the state of the node, which uploads its keys, and
+// waits until its health checks pass.
+func (d *Deployer) rebootNode(ctx context.Context, s Step, o Options, finish func(activate.Node) error) rollout.Result {
+	after, text, err := d.Reboot(ctx, s.Node, s.From.BootID, o.RebootTimeout)
+	if err == nil {
+		err = finish(after)
+	}
+	if err == nil {
+		err = d.CheckHealth(ctx, s.Node, o.Options.Options, "it has rebooted")
+	}
+	r := rollout.NewResult(s.Node, after.Booted, node.Rebooted, text, err)
+	if r.After = after.GenerationOf(after.Booted); err != nil {
+		r.Outcome, r.Text = state.Failed, ""
+	}
+	return r
 }
 
 // UploadVolatileKeys uploads the keys of a booted node that are in /run, because the boot has deleted them. It uploads none to a node
@@ -85,35 +95,17 @@ func rebootDeployed(ctx context.Context, r *run, results []rollout.Result) ([]ro
 	o := r.Options
 	o.Goal = node.Switch
 	rebooted, err := r.update(ctx, steps, o, func(ctx context.Context, s Step) rollout.Result {
-		return rebootAndVerify(ctx, r, byNode[s.Node.Name], s.From.BootID)
+		deployed := byNode[s.Node.Name]
+		result := r.rebootNode(ctx, s, o, func(after activate.Node) error {
+			t := *deployed.Task
+			if t.Observed, t.Unchanged = after, true; after.Current != t.Closure.Out {
+				return activate.NewWrongBootError(s.Node.Name, t.Closure.Out, after.Current)
+			}
+			_, err := r.Deploy(ctx, t, o.Options.Options) // records the deployment as confirmed, because the node already runs the system
+			return err
+		})
+		result.Before = deployed.Before
+		return result
 	})
 	return append(failed, rebooted...), errors.Join(append(errs, err)...)
-}
-
-// rebootAndVerify reboots a deployed node, waits for the system of its profile, and uploads keys. boot is the boot id before.
-func rebootAndVerify(ctx context.Context, r *run, deployed rollout.Result, boot string) rollout.Result {
-	name := deployed.Node.Name
-	result := r.rebootNode(ctx, deployed.Node, boot, r.RebootTimeout)
-	result.Before = deployed.Before
-	if result.Err != nil {
-		return result
-	}
-	r.Fleet.Drop(name) // close the connection to the system that ran before the reboot
-	t := *deployed.Task
-	t.Observed, result.Err = r.Inspect(ctx, deployed.Node)
-	if result.Err == nil && t.Observed.Current != t.Closure.Out {
-		result.Err = activate.NewWrongBootError(name, t.Closure.Out, t.Observed.Current)
-	}
-	if result.Err == nil {
-		t.Unchanged = true
-		o := r.Options.Options.Options
-		o.Goal = node.Switch // records the deployment as confirmed, because the node already runs the system
-		if _, result.Err = r.Deploy(ctx, t, o); result.Err == nil {
-			result.Err = r.CheckHealth(ctx, t.Node, o, "it has rebooted")
-		}
-	}
-	if result.Err != nil {
-		result.Outcome, result.Text = state.Failed, ""
-	}
-	return result
 }

@@ -172,17 +172,7 @@ func (d *Deployer) ExecuteSteps(ctx context.Context, steps []Step, o Options) ([
 	}
 	done, err := d.update(ctx, changing, o, func(ctx context.Context, s Step) rollout.Result {
 		if s.Reboot {
-			r := d.rebootNode(ctx, s.Node, s.From.BootID, o.RebootTimeout)
-			if r.Err == nil {
-				d.Fleet.Drop(s.Node.Name) // close the connection to the system that ran before the reboot
-				if r.Err = d.UploadVolatileKeys(ctx, s.Node); r.Err == nil {
-					r.Err = d.CheckHealth(ctx, s.Node, o.Options.Options, "it has rebooted")
-				}
-				if r.Err != nil {
-					r.Outcome = state.Failed
-				}
-			}
-			return r
+			return d.rebootNode(ctx, s, o, func(activate.Node) error { return d.UploadVolatileKeys(ctx, s.Node) })
 		}
 		r := s.newResult()
 		done, err := d.RollBack(ctx, s.Node, s.From, s.Path, s.Generation, o.Options.Options)
