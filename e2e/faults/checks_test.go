@@ -148,7 +148,7 @@ func TestSecretsAreFound(t *testing.T) {
 	text := string(pem.EncodeToMemory(block))
 	_, other, _ := ed25519.GenerateKey(nil)
 	block, _ = ssh.MarshalPrivateKey(other, "")
-	all := []secret{{"key", privatePart(text)}, {"token", "0123456789abcdef"}}
+	all := map[string]string{"key": privatePart(text), "token": "0123456789abcdef"}
 	expect(t, "nothing", leaks(all, map[string]string{"log": "all is well", "another key": string(pem.EncodeToMemory(block))}))
 	expect(t, "key", leaks(all, map[string]string{"log": "x\n" + text}), "key is in log")
 	expect(t, "token", leaks(all, map[string]string{"log": `{"text":"0123456789abcdef"}`}), "token is in log")

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -14,9 +16,9 @@ type fault struct {
 	name         string
 	needsMachine bool // the fault is injected on the victim's machine, which must run
 	// inject injects the fault into a run. It may wait until the object that it affects exists.
-	inject func(ctx context.Context, s *sandbox, run *process, victim string) error
+	inject action
 	// heal removes the fault. It is nil if the fault ends by itself.
-	heal func(ctx context.Context, s *sandbox, victim string) error
+	heal action
 	// lasts is the time after which the fault is healed; 0: it is healed when the run has ended.
 	lasts time.Duration
 	// exits has the exit codes that the run may end with; nil if the fault kills the run.
@@ -28,6 +30,9 @@ type fault struct {
 	// spares is the minimum age of the lab for the fault: the lab ends if libvirtd is killed earlier.
 	spares time.Duration
 }
+
+// action injects or heals a fault of a run. victim is the node that the fault affects, if it is one of a node.
+type action func(ctx context.Context, s *sandbox, run *process, victim string) error
 
 // Exit codes (see docs/failures.md) that a fault may cause. They do not include the codes for mistakes in the command line or
 // in the hive.
@@ -50,11 +55,11 @@ var faults = []fault{
 	{name: "node's disk full", needsMachine: true, inject: fillNode, heal: freeNode, exits: ofNodes, names: []string{"VICTIM"}},
 	// The exit code 1 is documented for a state folder that cannot be written.
 	{name: "operator's disk full", inject: fillState, heal: freeState, exits: ofOperator, names: []string{"no space left on device", "state folder"}},
-	{name: "libvirtd killed", inject: killLibvirtd, spares: 2500 * time.Millisecond, exits: ofHypervisor, names: []string{"hypervisor", "libvirt", "VICTIM"}},
-	{name: "libvirtd stopped for 5 s", inject: stopLibvirtd, heal: continueLibvirtd, lasts: 5 * time.Second, exits: ofHypervisor, names: []string{"hypervisor", "libvirt", "VICTIM"}},
+	{name: "libvirtd killed", inject: signalLibvirtd("KILL"), spares: 2500 * time.Millisecond, exits: ofHypervisor, names: []string{"hypervisor", "libvirt", "VICTIM"}},
+	{name: "libvirtd stopped for 5 s", inject: signalLibvirtd("STOP"), heal: signalLibvirtd("CONT"), lasts: 5 * time.Second, exits: ofHypervisor, names: []string{"hypervisor", "libvirt", "VICTIM"}},
 }
 
-func sendSignal(sig syscall.Signal) func(context.Context, *sandbox, *process, string) error {
+func sendSignal(sig syscall.Signal) action {
 	return func(_ context.Context, _ *sandbox, run *process, _ string) error {
 		err := run.cmd.Process.Signal(sig)
 		if errors.Is(err, os.ErrProcessDone) {
@@ -83,7 +88,7 @@ func (f firewall) cut(ctx context.Context, s *sandbox, _ *process, victim string
 	return f.change(ctx, s, f.add, victim)
 }
 
-func (f firewall) restore(ctx context.Context, s *sandbox, victim string) error {
+func (f firewall) restore(ctx context.Context, s *sandbox, _ *process, victim string) error {
 	if err := f.change(ctx, s, "-D", victim); err != nil {
 		return err
 	}
@@ -124,10 +129,10 @@ func fillNode(ctx context.Context, s *sandbox, _ *process, victim string) error 
 }
 
 // freeNode removes the file that fillNode has written. It also succeeds if the node's machine no longer exists.
-func freeNode(ctx context.Context, s *sandbox, victim string) error {
+func freeNode(ctx context.Context, s *sandbox, _ *process, victim string) error {
 	return retry(ctx, func(ctx context.Context) error {
 		err := s.onDisk(ctx, victim, `rm -rf "$root/fill"`)
-		if err != nil && s.isGone(ctx, victim) {
+		if machines, listErr := s.virsh(ctx, "list", "--all", "--name"); listErr == nil && !slices.Contains(strings.Fields(machines), domain(victim)) {
 			return nil
 		}
 		return err
@@ -150,17 +155,14 @@ func fillState(_ context.Context, s *sandbox, _ *process, _ string) error {
 	return nil
 }
 
-func freeState(_ context.Context, s *sandbox, _ string) error { return os.RemoveAll(s.filler()) }
-
-// killLibvirtd kills libvirtd. The lab starts it again.
-func killLibvirtd(ctx context.Context, s *sandbox, _ *process, _ string) error {
-	return s.signalLibvirtd(ctx, "KILL")
+func freeState(_ context.Context, s *sandbox, _ *process, _ string) error {
+	return os.RemoveAll(s.filler())
 }
 
-func stopLibvirtd(ctx context.Context, s *sandbox, _ *process, _ string) error {
-	return s.signalLibvirtd(ctx, "STOP")
-}
-
-func continueLibvirtd(ctx context.Context, s *sandbox, _ string) error {
-	return s.signalLibvirtd(ctx, "CONT")
+// signalLibvirtd sends a signal to libvirtd, which the lab starts again if it was killed. It does so inside of the lab's process namespace,
+// because the process id in libvirtd's pid file is an id of this namespace.
+func signalLibvirtd(signal string) action {
+	return func(ctx context.Context, s *sandbox, _ *process, _ string) error {
+		return s.command(s.lab.Inside(context.WithoutCancel(ctx), "bash", "-c", fmt.Sprintf(`kill -%s "$(cat /run/libvirt/libvirtd.pid)"`, signal)))
+	}
 }

@@ -47,7 +47,7 @@ func (s *sandbox) operate(ctx context.Context, c choice, skipHeal bool) (outcome
 	}
 	limited, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer stop()
-	return run.end, in, c.fault.heal(limited, s, c.victim)
+	return run.end, in, c.fault.heal(limited, s, run, c.victim)
 }
 
 // inject waits until the chosen phase has begun, and for the delay of the choice, and then injects the fault. If the fault lasts for a
@@ -69,7 +69,7 @@ func (s *sandbox) inject(ctx context.Context, c choice, run *process, begun chan
 		return in, false
 	}
 	// The end of the run cancels ctx, but the healing must be completed. So it gets a context without cancellation.
-	in.err = c.fault.heal(context.WithoutCancel(ctx), s, c.victim)
+	in.err = c.fault.heal(context.WithoutCancel(ctx), s, run, c.victim)
 	return in, true
 }
 

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -66,18 +64,6 @@ func (s *sandbox) onDisk(ctx context.Context, node, script string) error {
 		root=/proc/$init/root; [ -e "$root/usr/sbin/lab-init" ] || exit 1
 		`, domain(node))
 	return s.command(s.lab.Inside(ctx, "bash", "-c", find+script))
-}
-
-// isGone reports whether libvirt answers, and the answer contains no machine of the node.
-func (s *sandbox) isGone(ctx context.Context, node string) bool {
-	out, err := s.virsh(ctx, "list", "--all", "--name")
-	return err == nil && !slices.Contains(strings.Fields(out), domain(node))
-}
-
-// signalLibvirtd sends a signal to libvirtd. It does so inside of the lab's process namespace, because the process id
-// in libvirtd's pid file is an id of this namespace.
-func (s *sandbox) signalLibvirtd(ctx context.Context, signal string) error {
-	return s.command(s.lab.Inside(context.WithoutCancel(ctx), "bash", "-c", fmt.Sprintf(`kill -%s "$(cat /run/libvirt/libvirtd.pid)"`, signal)))
 }
 
 // waitForLibvirtd waits for at most 30 s until libvirtd answers.

@@ -11,31 +11,19 @@ import (
 	"strings"
 )
 
-// secret is a text that may occur only in the folder of secrets and in the hive.
-type secret struct{ name, text string }
-
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 
-// secrets returns the secret text in the hive (deployment.keys.token), and a private part of each key that nixbench has generated.
-func (s *sandbox) secrets() ([]secret, error) {
-	all := []secret{{"deployment.keys.token", s.token}}
-	root := s.state("secrets")
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		name, _ := filepath.Rel(root, path)
-		all = append(all, secret{"secrets/" + name, privatePart(string(text))})
-		return nil
-	})
-	return all, err
+// secrets returns, by name, the texts that may occur only in the folder of secrets and in the hive: the text in the hive, and a private part
+// of each key that nixbench has generated.
+func (s *sandbox) secrets() map[string]string {
+	all := map[string]string{"deployment.keys.token": s.token}
+	for path, text := range read(s.state("secrets")) {
+		all[strings.TrimPrefix(path, s.state("")+"/")] = privatePart(text)
+	}
+	return all
 }
 
 // privatePart returns a line of a private key (text) that is not part of the public key. The first line of an
@@ -48,13 +36,13 @@ func privatePart(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// leaks returns a problem for each secret that is in one of the texts. The keys of texts are file names.
-func leaks(all []secret, texts map[string]string) []string {
+// leaks returns a problem for each secret that is in one of the texts. The keys are the names of secrets and of files.
+func leaks(secrets, texts map[string]string) []string {
 	var wrong []string
-	for _, one := range all {
+	for name, secret := range secrets {
 		for where, text := range texts {
-			if strings.Contains(text, one.text) {
-				wrong = append(wrong, fmt.Sprintf("secrets: %s is in %s", one.name, where))
+			if strings.Contains(text, secret) {
+				wrong = append(wrong, fmt.Sprintf("secrets: %s is in %s", name, where))
 			}
 		}
 	}
@@ -64,27 +52,19 @@ func leaks(all []secret, texts map[string]string) []string {
 // checkSecrets returns a problem for each secret in the output, records or logs of nixbench or libvirt. To show that the
 // search works, it must also find all secrets in the folder of secrets and in the hive.
 func (s *sandbox) checkSecrets() []string {
-	all, err := s.secrets()
-	if err != nil {
-		return []string{fmt.Sprintf("secrets: %v", err)}
-	}
-	hive, err := os.ReadFile(filepath.Join(s.dir, "hive.nix"))
-	if err != nil {
-		return []string{fmt.Sprintf("secrets: %v", err)}
-	}
-	places := read(s.state("secrets"))
-	places["hive.nix"] = string(hive)
-	for _, one := range all {
-		if len(one.text) < 16 || leaks([]secret{one}, places) == nil {
-			return []string{fmt.Sprintf("secrets: the search does not find %s in the folder of secrets or the hive", one.name)}
+	all, places := s.secrets(), read(s.state("secrets"))
+	maps.Copy(places, read(filepath.Join(s.dir, "hive.nix")))
+	for name, text := range all {
+		if len(text) < 16 || leaks(map[string]string{name: text}, places) == nil {
+			return []string{fmt.Sprintf("secrets: the search does not find %s in the folder of secrets or the hive", name)}
 		}
 	}
 	if len(all) < 2 {
 		return []string{"secrets: nixbench has made none"}
 	}
-	texts := read(s.state("runs"))
-	for _, more := range []map[string]string{read(filepath.Join(s.lab.Dir, "log")), read(s.state("state.json")), read(s.state("runtime.json")), read(s.state("known_hosts"))} {
-		maps.Copy(texts, more)
+	texts := map[string]string{}
+	for _, root := range []string{filepath.Join(s.lab.Dir, "log"), s.state("runs"), s.state("state.json"), s.state("runtime.json"), s.state("known_hosts")} {
+		maps.Copy(texts, read(root))
 	}
 	for i, text := range s.output {
 		texts[fmt.Sprintf("output %d", i)] = text
