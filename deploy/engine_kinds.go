@@ -1,8 +1,8 @@
 package deploy
 
 import (
+	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/flux"
@@ -76,16 +76,9 @@ func ClusterOf(s *Session, kind engine.Kind, command string) (engine.Cluster, er
 	if members := all[kind.Name]; len(members) > 0 {
 		return engine.Cluster{Name: s.Hive.ClusterName(), Members: members, Run: s.Fleet.Run}, nil
 	}
-	text := command + ": no node of the hive is a member of a " + kind.Title + " cluster"
-	var titles, hints []string
+	err, hint := failure.NewUsage("%s: no node of the hive is a member of a %s cluster", command, kind.Title), "members import modules/"+kind.Name
 	for _, other := range engine.KindsOf(s.Hive, EngineKinds()) {
-		titles = append(titles, other.Title)
-		if usage := other.Usage(all[other.Name]); usage != "" {
-			hints = append(hints, usage)
-		}
+		err, hint = fmt.Errorf("%w: its cluster is %s", err, other.Title), other.Usage(all[other.Name])
 	}
-	if len(titles) == 0 {
-		return engine.Cluster{}, failure.WithHint(failure.NewUsage("%s", text), "members import modules/"+kind.Name)
-	}
-	return engine.Cluster{}, failure.WithHint(failure.NewUsage("%s: its cluster is %s", text, strings.Join(titles, " and ")), strings.Join(hints, "; "))
+	return engine.Cluster{}, failure.WithHint(err, hint)
 }

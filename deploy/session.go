@@ -275,15 +275,9 @@ func warnAboutModules(source nixeval.Source, hive *nixeval.Hive, version string,
 		if len(differ) == 0 || errors.Is(err, fs.ErrNotExist) { // some versions of Nix do not write a flake's input into the store
 			continue
 		}
-		advice := "use the nixbench of that folder, or renew the folder"
-		switch {
-		case folder == beside:
-			advice = "nixbench init --update renews them"
-			if wd, err := os.Getwd(); err == nil && wd != source.Dir {
-				advice = "nixbench init --update --dir " + source.Dir + " renews them"
-			}
-		case source.IsFlake() && strings.HasPrefix(folder, "/nix/store/"):
-			advice = "use the nixbench of the flake, nix run .#nixbench, or renew its input, nix flake update nixbench"
+		advice := "use the nixbench of that folder, or renew the folder; for an input of a flake: nix run .#nixbench, or nix flake update nixbench"
+		if folder == beside {
+			advice = "nixbench init --update --dir " + source.Dir + " renews them"
 		}
 		send.Warn("the modules in %s differ from those of this nixbench, %s: %s: %s", folder, version, event.Abbreviate(differ, ", "), advice)
 	}

@@ -156,7 +156,7 @@ func (s *Session) Plan(ctx context.Context, o stages.Options, file string, argum
 		}
 	}
 	if saved.OnlyHere == "" {
-		_ = saved.AddSystems(s.Hive, s.Nodes, made.Closures(), s.Eval.NixOptions) // the error is in the file
+		_ = saved.AddSystems(s.Hive, s.Nodes, made.Closures, s.Eval.NixOptions) // the error is in the file
 	}
 	return made, s.writePlan(saved, file)
 }

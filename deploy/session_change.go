@@ -103,17 +103,13 @@ func checkKeyDistributed(ctx context.Context, engines []engine.Engine, name, sum
 			continue
 		}
 		without, err := holder.MembersWithout(ctx, name, sum)
-		hint := "run it again when the cluster answers"
-		switch {
-		case err != nil:
-			err = fmt.Errorf("%s: cannot determine which nodes have its new key: %w", name, err)
-		case len(without) > 0:
-			err = errors.New(name + ": its new key cannot be activated, because these nodes do not run with it: " + strings.Join(without, ", "))
-			hint = "run nixbench apply, which uploads it, then run this again"
-		default:
-			continue
+		if len(without) > 0 {
+			err = errors.New("these nodes do not run with it: " + strings.Join(without, ", "))
 		}
-		return failure.WithHint(failure.WithKind(failure.Cluster, err), hint)
+		if err != nil {
+			return failure.WithHint(failure.WithKind(failure.Cluster, fmt.Errorf("%s: its new key cannot be activated: %w", name, err)),
+				"run nixbench apply, which uploads it, then run this again")
+		}
 	}
 	return nil
 }

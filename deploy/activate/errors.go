@@ -192,9 +192,9 @@ func (e *FailedError) Brief() string {
 	case len(e.Result.Broken) > 1:
 		return fmt.Sprintf("%d units failed%s: %s", len(e.Result.Broken), late, strings.Join(e.Result.Broken, ", "))
 	case e.Result.Exit == 2:
-		return "the activation script failed" + exit
+		return "the activation script failed (exit 2)"
 	case e.Result.Exit == 4:
-		return "units failed" + exit
+		return "units failed (exit 4)"
 	case e.Result.Exit < 0:
 		return "the switch did not start or was killed"
 	}

@@ -81,15 +81,14 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 
 // DescribeEngineMismatch returns a warning if an inspected node runs another engine than the hive gives it, and otherwise an empty text.
 func DescribeEngineMismatch(hive *nixeval.Hive, o fleet.Outcome[activate.Node]) string {
-	u := hive.Unit(o.Node.Unit)
-	running := o.Value.Engine
-	switch {
-	case o.Err != nil || u == nil || running == "" || u.Deployment.Engine != nil && u.Deployment.Engine.Kind == running:
-		return ""
-	case u.Deployment.Engine != nil:
-		return fmt.Sprintf("runs %s, and has %s in the hive; is a --set scheduler=… missing?", running, u.Deployment.Engine.Kind)
+	u, running, desired := hive.Unit(o.Node.Unit), o.Value.Engine, "no engine"
+	if u != nil && u.Deployment.Engine != nil {
+		desired = u.Deployment.Engine.Kind
 	}
-	return fmt.Sprintf("runs %s, and has no engine in the hive; is a --set scheduler=… missing?", running)
+	if o.Err != nil || u == nil || running == "" || running == desired {
+		return ""
+	}
+	return fmt.Sprintf("runs %s, and has %s in the hive; is a --set scheduler=… missing?", running, desired)
 }
 
 // joinTexts returns an error with all texts, or nil if there is none.

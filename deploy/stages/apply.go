@@ -121,7 +121,7 @@ func (r *run) deploy(ctx context.Context, prepared *preparations) ([]rollout.Res
 	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(r.nodes)})
 	var results []rollout.Result
 	cluster, err := r.observeCluster(ctx, prepared)
-	x := &rollout.Rollout{Cluster: cluster, Ready: prepared.ready(), Parallel: r.Parallel, Slots: r.slots, Done: r.report}
+	x := &rollout.Rollout{Cluster: cluster, Ready: prepared.ready, Parallel: r.Parallel, Slots: r.slots, Done: r.report}
 	if err != nil {
 		for _, p := range prepared.byNode {
 			<-p.inspected

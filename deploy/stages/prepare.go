@@ -25,13 +25,13 @@ type preparation struct {
 	inspected chan struct{} // closed after observed and err are set
 	observed  activate.Node // the result of the inspection; empty if the machine does not run
 	err       error
-	ready     chan struct{} // closed after copied is set
-	copied    string        // the system that was copied
+	copied    string // the system that was copied; set when the preparation has ended
 }
 
 type preparations struct {
 	*run
 	byNode     map[string]*preparation
+	ready      map[string]<-chan struct{} // by node; closed when the preparation of the node has ended
 	stopCopies func()
 	running    sync.WaitGroup
 }
@@ -42,13 +42,13 @@ type preparations struct {
 // in /run protects them until the next boot. If a copy fails, the deployment of the node copies again, and reports the error.
 func (r *run) prepareNodes(ctx context.Context) *preparations {
 	copyCtx, stopCopies := context.WithCancel(ctx)
-	all := &preparations{run: r, byNode: map[string]*preparation{}, stopCopies: stopCopies}
+	all := &preparations{run: r, byNode: map[string]*preparation{}, ready: map[string]<-chan struct{}{}, stopCopies: stopCopies}
 	inspections := rollout.NewSlots(r.Parallel)
 	for _, n := range r.nodes {
-		p := &preparation{inspected: make(chan struct{}), ready: make(chan struct{})}
-		all.byNode[n.Name] = p
+		p, ready := &preparation{inspected: make(chan struct{})}, make(chan struct{})
+		all.byNode[n.Name], all.ready[n.Name] = p, ready
 		all.running.Go(func() {
-			defer close(p.ready)
+			defer close(ready)
 			p.err = failure.Recover(func() (err error) {
 				p.observed, err = all.inspectWhenReady(ctx, n, inspections)
 				return err
@@ -122,15 +122,6 @@ func (l *preparations) copySystem(ctx context.Context, n nixeval.Node, p *prepar
 func (l *preparations) stop() {
 	l.stopCopies()
 	l.running.Wait()
-}
-
-// ready returns, for each node, a channel. The channel is closed when the preparation of the node has ended.
-func (l *preparations) ready() map[string]<-chan struct{} {
-	out := map[string]<-chan struct{}{}
-	for name, p := range l.byNode {
-		out[name] = p.ready
-	}
-	return out
 }
 
 // observed returns the result of the inspection of a node. It is empty until the inspection has ended. Unlike the state, it also shows

@@ -74,11 +74,9 @@ type KeysPreview struct {
 type Plan struct {
 	Nodes    []Preview
 	Unknown  error                      // why an engine does not answer, so that the plan may lack changes of the cluster; nil: all engines answer
-	closures map[string]nixeval.Closure // by unit of the evaluation
+	Closures map[string]nixeval.Closure // by unit of the evaluation
 	facts    []byte                     // the facts with which the systems were evaluated; nil: none
 }
-
-func (p Plan) Closures() map[string]nixeval.Closure { return p.closures }
 
 // Preview returns what Apply would do with each node, with the goal switch. It builds the systems on this computer, and is the same
 // walk as that of Apply, but changes no machine and no state, and writes nothing to the nodes.
@@ -99,7 +97,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
 		return Plan{}, buildErr
 	}
-	out.closures = r.systems.closures()
+	out.Closures = r.systems.closures()
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(nodes)})
 	versions, refused := r.askVersions(ctx, prepared)
 	cluster, clusterErr := r.observeCluster(ctx, prepared)

@@ -176,11 +176,11 @@ func (s *systems) plannedClosures(eval *nixeval.Evaluator) map[string]nixeval.Cl
 		return nil
 	}
 	for unit := range s.byUnit {
-		if _, found := s.Plan.closures[unit]; !found {
+		if _, found := s.Plan.Closures[unit]; !found {
 			return nil
 		}
 	}
-	return maps.Clone(s.Plan.closures)
+	return maps.Clone(s.Plan.Closures)
 }
 
 // protect makes garbage collector roots for closures that were built on this computer, and prepares their copies to nodes.
@@ -276,11 +276,6 @@ func Build(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes 
 	if len(closures) > 0 {
 		built, buildErr = e.Build(ctx, closures, hive.Meta.MachinesFile)
 	}
-	return closureResults(nodes, closures, built, failed, buildErr), errors.Join(evalErr, buildErr)
-}
-
-// closureResults returns the result of each node. built are the units of the hive that were built.
-func closureResults(nodes []nixeval.Node, closures map[string]nixeval.Closure, built []string, failed *nixeval.EvalError, buildErr error) []Closure {
 	out := make([]Closure, len(nodes))
 	for i, n := range nodes {
 		c, evaluated := closures[n.Unit]
@@ -296,5 +291,5 @@ func closureResults(nodes []nixeval.Node, closures map[string]nixeval.Closure, b
 		}
 		out[i] = r
 	}
-	return out
+	return out, errors.Join(evalErr, buildErr)
 }
