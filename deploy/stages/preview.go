@@ -118,7 +118,6 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 		out.Nodes = append(out.Nodes, n.Value)
 		err = errors.Join(err, n.Err, n.Value.err)
 	}
-	changed := 0
 	adjust := map[string][]string{}
 	if cluster.Unknown == nil && cluster.Running() {
 		adjust = cluster.PreviewAdjustments(ctx, slices.Collect(maps.Keys(decided)))
@@ -129,13 +128,15 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 		if v, ok := versions[n.Node]; ok {
 			n.Version = &v
 		}
-		if slices.Contains([]string{plan.WouldKeys, plan.WouldDefault, plan.WouldSwitch, plan.WouldFirst}, n.Action) {
-			changed++
-		}
 	}
 	out.Nodes = append(out.Nodes, r.removed...)
 	err = errors.Join(buildErr, refused, err, clusterErr, addOrder(ctx, out.Nodes, p, cluster))
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: describePreview(len(r.removed), changed, len(nodes))})
+	changed := slices.DeleteFunc(slices.Clone(out.Nodes), func(n Preview) bool { return n.Wave == 0 })
+	text := fmt.Sprintf("%d of %s would change", len(changed), event.Count(len(nodes), "node"))
+	if len(r.removed) > 0 {
+		text = event.Count(len(r.removed), "node") + " would be removed, " + text
+	}
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: text})
 	return out, err
 }
 
@@ -174,14 +175,6 @@ func (p Plan) Changes() bool {
 		machineChanges := n.Machine != nil && n.Machine.Action != changes.Keep
 		return n.Action != plan.WouldNothing && n.Action != plan.Away || machineChanges || n.Version != nil || len(n.Adjust) > 0
 	})
-}
-
-func describePreview(removed, changed, nodes int) string {
-	text := fmt.Sprintf("%d of %s would change", changed, event.Count(nodes, "node"))
-	if removed > 0 {
-		text = event.Count(removed, "node") + " would be removed, " + text
-	}
-	return text
 }
 
 // describe finds out the details of what apply would do with a node.
