@@ -79,7 +79,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 	for _, f := range faults {
 		for _, code := range f.exits {
-			if !slices.Contains(documented, code) {
+			if code >= 0 && !slices.Contains(documented, code) {
 				t.Errorf("%s: exit code %d is not documented", f.name, code)
 			}
 		}

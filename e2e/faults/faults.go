@@ -21,7 +21,7 @@ type fault struct {
 	heal action
 	// lasts is the time after which the fault is healed; 0: it is healed when the run has ended.
 	lasts time.Duration
-	// exits has the exit codes that the run may end with; nil if the fault kills the run.
+	// exits has the exit codes that the run may end with; -1 if the fault kills the run.
 	exits []int
 	// names are words of which the error message must contain at least one. VICTIM stands for the name of the victim.
 	names []string
@@ -45,7 +45,7 @@ var (
 const shortCut = 10 * time.Second
 
 var faults = []fault{
-	{name: "SIGKILL", inject: sendSignal(syscall.SIGKILL)},
+	{name: "SIGKILL", inject: sendSignal(syscall.SIGKILL), exits: []int{0, -1}},
 	{name: "SIGTERM", inject: sendSignal(syscall.SIGTERM), exits: []int{0, 130}, ends: 5 * time.Second},
 	{name: "link cut for good", inject: link.cut, heal: link.restore, exits: ofNodes, names: []string{"VICTIM"}},
 	{name: "link cut for 10 s", inject: link.cut, heal: link.restore, lasts: shortCut, exits: ofNodes, names: []string{"VICTIM"}},

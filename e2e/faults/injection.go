@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -71,12 +70,4 @@ func (s *sandbox) inject(ctx context.Context, c choice, run *process, begun chan
 	// The end of the run cancels ctx, but the healing must be completed. So it gets a context without cancellation.
 	in.err = c.fault.heal(context.WithoutCancel(ctx), s, run, c.victim)
 	return in, true
-}
-
-// allowed reports whether the fault may cause this exit code of nixbench.
-func (f fault) allowed(code int) bool {
-	if f.exits == nil {
-		return code == 0 || code == -1
-	}
-	return slices.Contains(f.exits, code)
 }

@@ -39,14 +39,13 @@ func (s *sandbox) start(ctx context.Context, watch func(streamEvent), args ...st
 	args = append(args, "--json")
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	p := &process{cmd: s.nixbench(ctx, args...), began: time.Now(), over: make(chan struct{})}
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		cancel()
-		return nil, err
-	}
 	var stderr bytes.Buffer
 	p.cmd.Stderr = &stderr
-	if err := p.cmd.Start(); err != nil {
+	stdout, err := p.cmd.StdoutPipe()
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if err != nil {
 		cancel()
 		return nil, err
 	}
