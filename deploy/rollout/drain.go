@@ -9,6 +9,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -27,19 +28,17 @@ func (r reporter) drainMembers(ctx context.Context, e engine.Engine, nodes []str
 
 // findBrokenMembers returns the nodes on which systemd units of the engine itself are down, and sends a warning for each.
 func (r reporter) findBrokenMembers(ctx context.Context, e engine.Engine, nodes []string) []string {
-	faults := make([]error, len(nodes))
-	var inspected sync.WaitGroup
-	for n, node := range nodes {
-		inspected.Go(func() { faults[n] = engine.Inspect(ctx, e, node, true) })
-	}
-	inspected.Wait()
+	var mu sync.Mutex // guards broken
 	var broken []string
-	for n, node := range nodes {
-		if faults[n] != nil && ctx.Err() == nil {
+	_ = fleet.ForAll(nodes, func(node string) error {
+		if err := engine.Inspect(ctx, e, node, true); err != nil && ctx.Err() == nil {
+			r.send.WarnOn(node, "%v; its drain has a short time limit, because the end of its work cannot be observed", failure.On(node, err))
+			mu.Lock()
+			defer mu.Unlock()
 			broken = append(broken, node)
-			r.send.WarnOn(node, "%v; its drain has a short time limit, because the end of its work cannot be observed", failure.On(node, faults[n]))
 		}
-	}
+		return nil
+	})
 	return broken
 }
 

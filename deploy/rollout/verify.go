@@ -53,7 +53,10 @@ func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []n
 	case err != nil: // ignore the error for now: the API may be restarting, and the existing members are adjusted again after the wait
 		newMembers = append(members, newMembers...)
 	}
-	conditions := inspect.EngineConditions(cluster.engines, nodes, parallel, engine.CheckOptions{Except: cluster.outOfService(), Away: cluster.observer.Away}, repair{cluster.reporter, all, map[string]bool{}}.look)
+	outOfService := slices.DeleteFunc(nixeval.SortedNames(cluster.Members), func(node string) bool { // by an administrator or the engine, before the run
+		return !cluster.Members[node].Cordoned || cluster.Members[node].Drained
+	})
+	conditions := inspect.EngineConditions(cluster.engines, nodes, parallel, engine.CheckOptions{Except: outOfService, Away: cluster.observer.Away}, repair{cluster.reporter, all, map[string]bool{}}.look)
 	for _, c := range more {
 		c.Within = failedUnitTimeout
 		conditions = append(conditions, c)
@@ -135,11 +138,10 @@ func AdjustmentLines(changes map[string][]string) []string {
 		}
 		nodes[text] = append(nodes[text], node)
 	}
-	lines := make([]string, len(texts))
 	for i, text := range texts {
-		lines[i] = strings.Join(nodes[text], ", ") + ": " + text
+		texts[i] = strings.Join(nodes[text], ", ") + ": " + text
 	}
-	return lines
+	return texts
 }
 
 // repair solves problems that waiting does not solve and that keep the cluster from working at the end of a run, such as a systemd
@@ -225,12 +227,4 @@ func (r repair) uncordon(ctx context.Context, e engine.Engine) {
 			r.send.WarnOn(node, "%s: it was still drained by nixbench, and takes work again", node)
 		}
 	}
-}
-
-// outOfService returns the members that an administrator or the engine had taken out of service before the run.
-func (cluster Cluster) outOfService() []string {
-	return slices.DeleteFunc(nixeval.SortedNames(cluster.Members), func(node string) bool {
-		m := cluster.Members[node]
-		return !m.Cordoned || m.Drained
-	})
 }

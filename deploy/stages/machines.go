@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -242,7 +244,12 @@ func (r *run) previewMachines(ctx context.Context) (facts string, done func(), e
 	if err != nil || data == nil {
 		return "", done, err
 	}
-	return writeFacts(data)
+	dir, err := os.MkdirTemp("", "nixbench-plan-")
+	if err != nil {
+		return "", done, err
+	}
+	facts = filepath.Join(dir, "runtime.json")
+	return facts, func() { _ = os.RemoveAll(dir) }, os.WriteFile(facts, data, 0o600)
 }
 
 func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machine.DestroyPlan, o Options) ([]state.NodeResult, error) {

@@ -126,17 +126,15 @@ func (s Step) String() string {
 		return fleet.Brief(s.Node.Name, s.Err)
 	case s.SkipReason != "":
 		return "stays: " + s.SkipReason
-	case s.Generation != 0:
-		return fmt.Sprintf("%s → generation %d", formatGeneration(s.From), s.Generation)
 	}
-	return fmt.Sprintf("%s → %s", formatGeneration(s.From), s.Path)
-}
-
-func formatGeneration(n activate.Node) string {
-	if g := n.GenerationOf(n.Current); g != 0 {
-		return fmt.Sprintf("generation %d", g)
+	from, to := "what runs now", s.Path
+	if g := s.From.GenerationOf(s.From.Current); g != 0 {
+		from = fmt.Sprintf("generation %d", g)
 	}
-	return "what runs now"
+	if s.Generation != 0 {
+		to = fmt.Sprintf("generation %d", s.Generation)
+	}
+	return from + " → " + to
 }
 
 // PlanReboot returns the steps that reboot inspected nodes; with ifNeeded, only those that would boot another kernel.

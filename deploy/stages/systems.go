@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -209,16 +208,6 @@ func (s *systems) buildsOnTarget(unit string) bool {
 func readFacts(e *nixeval.Evaluator) []byte {
 	data, _ := os.ReadFile(e.Facts) // the evaluation reports an error
 	return data
-}
-
-// writeFacts writes facts to a temporary file. The returned function remove deletes this file.
-func writeFacts(facts []byte) (file string, remove func(), err error) {
-	dir, err := os.MkdirTemp("", "nixbench-plan-")
-	if err != nil {
-		return "", func() {}, err
-	}
-	file = filepath.Join(dir, "runtime.json")
-	return file, func() { _ = os.RemoveAll(dir) }, os.WriteFile(file, facts, 0o600)
 }
 
 type Closure struct {
