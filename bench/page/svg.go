@@ -7,7 +7,6 @@ import (
 	"html/template"
 	"regexp"
 	"strings"
-
 )
 
 // drawing is the input of the template of a file with one drawing.
