@@ -73,8 +73,7 @@ func stateImportCommand(a *app) *cobra.Command {
 		Short: "Replace the state and secrets of the cluster by an export",
 		Long: `Decrypt FILE, which nixbench state export has written, and replace the state
 folder of the cluster by its content. If the state here has changed since it was
-last exported or imported, and FILE lacks the changes, nothing is replaced
-unless --force is set.
+last exported or imported, nothing is replaced unless --force is set.
 
 age does not prove who has encrypted a file: import only files that come from
 your team.`,
@@ -106,7 +105,7 @@ your team.`,
 		})
 	})
 	cmd.Flags().StringArrayVar(&files, "identity", nil, "decrypt with the private key in `FILE`: identities of age, or a private key of SSH; repeatable")
-	cmd.Flags().BoolVar(&force, "force", false, "replace the state even if it has changes that FILE lacks")
+	cmd.Flags().BoolVar(&force, "force", false, "replace the state even if it has changed since it was last exported or imported")
 	return cmd
 }
 

@@ -3,7 +3,4 @@
 // The file is JSON that is encrypted with age: the [Header], and the files of the state folder that another computer needs.
 // age proves that the file is complete, but it does not prove who has written the file: everybody who has the public key of a
 // recipient can encrypt a file for this recipient.
-//
-// A state has a digest. The header lists the digests of the earlier states, known from exports and imports, from which the exported
-// state developed. With this list, [Import] detects that the state in the folder has changes that the file lacks.
 package archive

@@ -31,8 +31,7 @@ type Header struct {
 	Version  int       `json:"version"`
 	Cluster  string    `json:"cluster"`
 	Exported time.Time `json:"exported"`
-	By       string    `json:"by"`     // user and host
-	States   []string  `json:"states"` // digests of earlier states; the last element is the digest of this state
+	By       string    `json:"by"` // user and host
 }
 
 type content struct {
@@ -67,21 +66,7 @@ func Export(lock *state.Lock, cluster, file string, recipients []age.Recipient) 
 	if c.Files, err = readFiles(dir); err != nil {
 		return nil, err
 	}
-	digests, err := readDigests(dir)
-	if err != nil {
-		return nil, err
-	}
-	now := c.Files.digest()
-	c.States = append(slices.DeleteFunc(digests, func(d string) bool { return d == now }), now)
-	c.States = c.States[max(0, len(c.States)-maxDigests):]
 	plain, err := json.Marshal(c)
-	if err != nil {
-		return nil, err
-	}
-	data, err := json.Marshal(c.States)
-	if err == nil {
-		err = dir.Write(filepath.Join(string(dir), digestsFile), data)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -94,13 +79,16 @@ func Export(lock *state.Lock, cluster, file string, recipients []age.Recipient) 
 	if err != nil {
 		return nil, fmt.Errorf("encrypt %s: %w", file, err)
 	}
-	return &Result{Header: c.Header, Files: len(c.Files), Changed: true}, durable.Write(file, out.Bytes())
+	if err := durable.Write(file, out.Bytes()); err != nil {
+		return nil, err
+	}
+	return &Result{Header: c.Header, Files: len(c.Files), Changed: true}, c.Files.recordExchange(dir)
 }
 
 // notExported are files and folders of the state folder that are no part of the cluster's state: they describe this computer. The key
 // of plan files is one of them, because a plan is executed on the computer that made it. No file of an export may have the name of
 // one of the folders.
-var notExported = []string{"lock", digestsFile, "secrets/plan_key", "runs", "gcroots", "benchmarks", "secrets", "secrets/forward"}
+var notExported = []string{"lock", exchangeFile, "secrets/plan_key", "runs", "gcroots", "benchmarks", "secrets", "secrets/forward"}
 
 // files are the files of a state that another computer needs to manage the cluster: state.json, runtime.json, known_hosts, access
 // files, and secrets. The keys are their paths, with slashes.
@@ -144,33 +132,22 @@ func checkPath(file string) error {
 	return nil
 }
 
-// digest returns a hash of the files, and "" if there are none.
 func (f files) digest() string {
-	if len(f) == 0 {
-		return ""
-	}
 	data, _ := json.Marshal(f) // never fails, and is ordered by the names
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
 }
 
-// digestsFile contains the digests of the states that were exported from or imported into the folder, the newest last. An export
-// contains these digests. So an import can find out whether the state in the folder is an earlier version of the exported state.
-const digestsFile = "exports.json"
+// exchangeFile contains the digest of the state that was last exported from or imported into the folder. If the folder still has this
+// state, an import loses no changes.
+const exchangeFile = "exchanged"
 
-const maxDigests = 1000
+func (f files) recordExchange(d state.Dir) error {
+	return d.Write(filepath.Join(string(d), exchangeFile), []byte(f.digest()))
+}
 
-func readDigests(d state.Dir) (digests []string, err error) {
-	file := filepath.Join(string(d), digestsFile)
-	data, err := durable.Read(file, durable.ConfigSize)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, d.Error(err)
-	}
-	if err := json.Unmarshal(data, &digests); err != nil {
-		return nil, &state.FileError{File: file, Err: err, Fix: "remove it; the next import may then need --force"}
-	}
-	return digests, nil
+// isExchanged reports whether f is the state that was last exported from or imported into the folder.
+func (f files) isExchanged(d state.Dir) bool {
+	data, err := durable.Read(filepath.Join(string(d), exchangeFile), durable.ConfigSize)
+	return err == nil && string(data) == f.digest()
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"filippo.io/age"
@@ -16,8 +15,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Import decrypts file and replaces the state by its contents. Without force, Import fails if the state in the folder has changes that
-// the export lacks. If both states are equal, nothing changes.
+// Import decrypts file and replaces the state by its contents. Without force, Import fails if the state in the folder has changed since
+// it was last exported or imported. If both states are equal, nothing changes.
 func Import(lock *state.Lock, cluster, file string, force bool, identities []age.Identity) (*Result, error) {
 	f, _, err := durable.Open(file)
 	if err != nil {
@@ -40,44 +39,39 @@ func Import(lock *state.Lock, cluster, file string, force bool, identities []age
 	if err != nil {
 		return nil, err
 	}
-	now := old.digest()
-	r := &Result{Header: c.Header, Files: len(c.Files), Changed: now != c.Files.digest()}
+	r := &Result{Header: c.Header, Files: len(c.Files), Changed: old.digest() != c.Files.digest()}
 	switch {
 	case !r.Changed:
-		return r, nil
-	case force, now == "", slices.Contains(c.States, now):
-		return r, replaceFiles(lock.Dir(), old, c)
+		return r, c.Files.recordExchange(lock.Dir())
+	case force, len(old) == 0, old.isExchanged(lock.Dir()):
+		return r, replaceFiles(lock.Dir(), old, c.Files)
 	}
-	return nil, failure.WithHint(failure.NewUsage("the state in %s has changes that %s lacks; nothing was imported", lock.Dir(), file),
+	return nil, failure.WithHint(failure.NewUsage("the state in %s has changed since it was last exported or imported; nothing was imported", lock.Dir()),
 		"nixbench state export saves the state here; --force replaces it, and machines that only it has are then unknown")
 }
 
 // replaceFiles deletes the old files that the export lacks, and writes the files of the export. It writes state.json last: if it is
 // interrupted before, the next import with --force continues.
-func replaceFiles(dir state.Dir, old files, c *content) error {
-	digests, err := json.Marshal(c.States)
-	if err != nil {
-		return err
-	}
+func replaceFiles(dir state.Dir, old, imported files) error {
 	for name := range old {
-		if c.Files[name] == nil {
+		if imported[name] == nil {
 			if err := dir.Remove(filepath.Join(string(dir), name)); err != nil {
 				return err
 			}
 		}
 	}
-	write := func(name string, data []byte) error { return dir.Write(filepath.Join(string(dir), name), data) }
-	for name, data := range c.Files {
+	write := func(name string) error { return dir.Write(filepath.Join(string(dir), name), imported[name]) }
+	for name := range imported {
 		if name != stateFile {
-			if err := write(name, data); err != nil {
+			if err := write(name); err != nil {
 				return err
 			}
 		}
 	}
-	if err := write(digestsFile, digests); err != nil {
+	if err := write(stateFile); err != nil {
 		return err
 	}
-	return write(stateFile, c.Files[stateFile])
+	return imported.recordExchange(dir)
 }
 
 const stateFile = "state.json"
@@ -99,8 +93,6 @@ func decode(in io.Reader, cluster string) (*content, error) {
 		return nil, fmt.Errorf("it is the state of cluster %s, and the hive is that of cluster %s", c.Cluster, cluster)
 	case c.Files[stateFile] == nil:
 		return nil, errors.New("it contains no state.json")
-	case len(c.States) == 0 || c.States[len(c.States)-1] != c.Files.digest():
-		return nil, errors.New("its files do not have the digest that it contains")
 	}
 	for name := range c.Files {
 		if err := checkPath(name); err != nil {

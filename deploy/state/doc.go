@@ -4,7 +4,7 @@
 //	state.json     each node's current and previous system, and its open intents
 //	runtime.json   the facts of the last apply
 //	known_hosts    the host keys of the cluster's machines, for OpenSSH
-//	exports.json   digests of the states that were exported or imported here
+//	exchanged      the digest of the state that was last exported or imported here
 //	secrets/       see package keys; and the secrets generated for deployment.keys
 //	gcroots/       garbage collector roots of the deployed closures
 //	runs/<id>/     the records of runs, see package runs
