@@ -40,11 +40,11 @@ var exitOrder = []struct {
 	errs []error
 }{
 	{exitInterrupted, []error{errInterrupted}},
-	{2, []error{failure.NewUsage("usage"), errDeclined, &state.TrustError{Err: errPlain}}},
+	{2, []error{failure.NewUsage("usage"), errDeclined}},
 	{3, []error{&nixeval.EvalError{}}},
 	{4, []error{&nixeval.BuildError{}}},
 	{10, []error{&state.LockedError{}}},
-	{1, []error{&state.FolderError{Err: unix.ENOSPC}}},
+	{1, []error{state.Dir("").Error(unix.ENOSPC)}},
 	{5, []error{&machine.BootError{Err: errPlain}, &provider.Error{Err: errPlain}, &changes.PlanError{}}},
 	{6, []error{remote.NewUnreachableError("", "", "", errPlain), &hostkeys.UnknownError{},
 		&hostkeys.ChangedError{}, &remote.AuthError{About: failure.About{Err: errPlain}}, &remote.AllHostsError{Errs: []error{errPlain}}, &remote.EscalationError{}, &remote.LoginShellError{}, fleet.NewNoHostError(nixeval.Node{}, false),
@@ -58,7 +58,7 @@ var exitOrder = []struct {
 	{77, []error{&commandError{code: 77}}},
 	{3, []error{&nixeval.NixError{}}},
 	{6, []error{&remote.TimeoutError{About: failure.About{Err: context.DeadlineExceeded}}}},
-	{1, []error{errPlain, nixeval.ErrNoNix, &remote.RunError{}, &state.FileError{Err: fs.ErrInvalid},
+	{1, []error{errPlain, nixeval.ErrNoNix, &remote.RunError{}, state.NewFileError("", fs.ErrInvalid, ""),
 		&durable.SizeError{}, &engine.NotReadyError{About: failure.About{Err: errPlain}},
 		&activate.FailedError{}, &activate.NotSystemError{}, &activate.UnknownProfileError{}}},
 }

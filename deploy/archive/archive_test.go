@@ -216,7 +216,7 @@ func TestRefusedImports(t *testing.T) {
 		"a path":           {made(func(c *content) { c.Files["../../x"] = []byte("x") }), "outside of a state folder"},
 		"no part":          {made(func(c *content) { c.Files["runs/x"] = []byte("x") }), "not part of a state"},
 		"no state":         {made(func(c *content) { delete(c.Files, "state.json") }), "contains no state.json"},
-		"a newer state":    {made(func(c *content) { c.Files["state.json"] = []byte(`{"version":99}`) }), "has version 99, which this nixbench cannot read"},
+		"a newer state":    {made(func(c *content) { c.Files["state.json"] = []byte(`{"version":99}`) }), "it has version 99, and this nixbench reads version 3"},
 	} {
 		_, err := importInto(t, d, c.file, true, id)
 		if err == nil || !strings.Contains(err.Error(), c.want) || failure.KindOf(err) != failure.Usage {

@@ -46,10 +46,6 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 	if err := s.Dir.Create(); err != nil {
 		return err
 	}
-	var err error
-	if plan.clientKey, err = keys.MakeClientKey(s.Dir); err != nil {
-		return err
-	}
 	next := s.Store.State()
 	if next.Cluster == nil {
 		next.Cluster = &state.Cluster{ID: plan.Cluster.ID, Hypervisors: map[string]provider.Hypervisor{}}
@@ -59,6 +55,7 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 		if p.Hypervisor != "" {
 			next.Cluster.Hypervisors[p.Hypervisor] = plan.hypervisors[p.Hypervisor]
 		}
+		var err error
 		if next.Machines[p.Node], err = s.recordPlace(plan, p, next.Machines[p.Node]); err != nil {
 			return err
 		}
@@ -80,7 +77,9 @@ func (s *Starter) recordPlan(plan *OpenPlan, whole bool) error {
 			return err
 		}
 	}
-	return nil
+	var err error
+	plan.clientKey, err = keys.MakeClientKey(s.Dir) // after the state, without which a client key means that the state was lost
+	return err
 }
 
 func (s *Starter) recordPlace(plan *OpenPlan, p changes.Place, m state.Machine) (state.Machine, error) {

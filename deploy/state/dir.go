@@ -76,12 +76,13 @@ func (d Dir) Create() error {
 	return d.Error(err)
 }
 
-// Error returns err as a [*FolderError]. It returns nil for nil.
+// Error adds the folder to err. It returns nil for nil.
 func (d Dir) Error(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &FolderError{d, err}
+	return failure.WithHint(failure.WithKind(failure.StateFolder, fmt.Errorf("state folder %s: %w", d, err)),
+		"it must be on a local disk with free space, and writable by the user who runs nixbench")
 }
 
 func (d Dir) Write(file string, data []byte) error {
@@ -123,19 +124,8 @@ func (d Dir) WriteFacts(runtime []byte, machines map[string]Machine) error {
 // RemoveFacts deletes runtime.json and known_hosts. It is called when there are no machines.
 func (d Dir) RemoveFacts() error { return errors.Join(d.Remove(d.Facts()), d.Remove(d.KnownHosts())) }
 
-type TrustError struct {
-	Path string
-	Err  error
-	fix  string
-}
-
-func (e *TrustError) Error() string    { return fmt.Sprintf("%s is not used: %v", e.Path, e.Err) }
-func (e *TrustError) Unwrap() error    { return e.Err }
-func (*TrustError) Kind() failure.Kind { return failure.Usage }
-func (e *TrustError) Hint() string     { return e.fix }
-
 // Verify checks that no other user can have written to the state folder, because its contents decide which machines are removed and
-// which host keys are accepted. It returns a [*TrustError] if the folder, or the folder with the state folders of all clusters, does not
+// which host keys are accepted. It returns an error if the folder, or the folder with the state folders of all clusters, does not
 // belong to the current user, to root, or to the owner of the hive's folder, or if other users can write to it. If other users can read
 // the state folder, Verify removes their access to it, and so to all files in it. A state folder that is missing or unreadable is no
 // error.
@@ -152,16 +142,16 @@ func (d Dir) Verify() error {
 	if info, statErr := os.Stat(string(d)); err == nil && statErr == nil && info.Mode().Perm()&0o077 != 0 {
 		err = os.Chmod(string(d), info.Mode().Perm()&^0o077)
 	}
-	switch trust := (*TrustError)(nil); {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+	switch {
+	case err == nil, errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return nil
-	case err == nil, errors.As(err, &trust):
+	case failure.KindOf(err) == failure.Usage:
 		return err
 	}
 	return d.Error(err)
 }
 
-// verifyFolder returns a [*TrustError] if a folder does not belong to one of the owners, or if other users can write to it. The path may
+// verifyFolder returns an error of the kind Usage if a folder does not belong to one of the owners, or if other users can write to it. The path may
 // be a symbolic link of an owner, so that the folder can be on another disk.
 func verifyFolder(path string, owners []int) error {
 	for _, stat := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {
@@ -170,16 +160,20 @@ func verifyFolder(path string, owners []int) error {
 			return err
 		}
 		isLink := info.Mode().Type() == fs.ModeSymlink
+		var why, fix string
 		switch owner := ownerOf(info); {
 		case !isLink && !info.IsDir():
-			return &TrustError{path, errors.New("it is not a folder"), "nixbench did not make it; find out who did, and remove it"}
+			why, fix = "it is not a folder", "nixbench did not make it; find out who did, and remove it"
 		case !slices.Contains(owners, owner):
-			return &TrustError{path, fmt.Errorf("it belongs to user %d, and user %d runs nixbench", owner, os.Geteuid()),
-				fmt.Sprintf("run nixbench as that user; or, if you know that everything in it is yours: chown -R %d %s", os.Geteuid(), shellescape.Quote(path))}
+			why = fmt.Sprintf("it belongs to user %d, and user %d runs nixbench", owner, os.Geteuid())
+			fix = fmt.Sprintf("run nixbench as that user; or, if you know that everything in it is yours: chown -R %d %s", os.Geteuid(), shellescape.Quote(path))
 		case !isLink && info.Mode().Perm()&0o022 != 0:
-			return &TrustError{path, fmt.Errorf("other users can write to it (mode %04o), so that it may not be what nixbench wrote", info.Mode().Perm()),
-				"if no other user can have changed it: chmod -R go-rwx " + shellescape.Quote(path) + "; on a file system where chmod has no effect, nixbench cannot be used"}
+			why = fmt.Sprintf("other users can write to it (mode %04o), so that it may not be what nixbench wrote", info.Mode().Perm())
+			fix = "if no other user can have changed it: chmod -R go-rwx " + shellescape.Quote(path) + "; on a file system where chmod has no effect, nixbench cannot be used"
+		default:
+			continue
 		}
+		return failure.WithHint(failure.NewUsage("%s is not used: %s", path, why), fix)
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ func (d Dir) openLock(flags, how int) (*os.File, error) {
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, err
 	}
-	return nil, fmt.Errorf("%w: %w", errNoLocks, err)
+	return nil, fmt.Errorf("its file system cannot lock files: %w", err)
 }
 
 // writeHolder writes the holder into the existing lock file, because a new file would not be locked.

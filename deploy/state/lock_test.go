@@ -3,14 +3,10 @@ package state
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 func folder(t *testing.T) Dir { return Dir(filepath.Join(t.TempDir(), ".nixbench", "demo")) }
@@ -77,13 +73,6 @@ func TestOneAtATime(t *testing.T) {
 	asking.Wait()
 	if most != 1 {
 		t.Errorf("%d at once", most)
-	}
-}
-
-func TestAFileSystemWithoutLocks(t *testing.T) {
-	failed := &FolderError{folder(t), fmt.Errorf("%w: %w", errNoLocks, unix.ENOLCK)}
-	if !strings.Contains(failed.Error(), "its file system cannot lock files") || failed.Hint() == "" {
-		t.Error(failed)
 	}
 }
 

@@ -32,25 +32,17 @@ func (m Membership) Engine(kind string) nixeval.Engine {
 	return nixeval.Engine{Kind: kind, Role: m.Role, OneByOne: m.OneByOne, Order: m.Order, Settings: m.Settings}
 }
 
-// equal reports whether two memberships are equal, without regard to Drained.
-func (m Membership) equal(o Membership) bool {
-	return m.Role == o.Role && m.HiveRole == o.HiveRole && m.OneByOne == o.OneByOne && m.Order == o.Order &&
-		bytes.Equal(compact(m.Settings), compact(o.Settings))
-}
-
-// compact returns JSON without spaces, for comparisons: JSON that was read from the state file is indented.
-func compact(data json.RawMessage) []byte {
-	var b bytes.Buffer
-	if json.Compact(&b, data) != nil {
-		return data
-	}
-	return b.Bytes()
-}
-
-// HasMembership reports whether the recorded membership of the node in an engine equals m. It returns true if m is nil.
+// HasMembership reports whether the recorded membership of the node in an engine equals m, without regard to Drained. It returns true if
+// m is nil.
 func (n Node) HasMembership(kind string, m *Membership) bool {
 	recorded, ok := n.Memberships[kind]
-	return m == nil || ok && recorded.equal(*m)
+	if m == nil || !ok {
+		return m == nil
+	}
+	recorded.Drained = m.Drained
+	a, _ := json.Marshal(recorded) // compared as JSON: the settings may contain spaces
+	b, _ := json.Marshal(m)
+	return bytes.Equal(a, b)
 }
 
 func (s *State) RecordMembership(node, kind string, m Membership) {

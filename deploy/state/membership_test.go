@@ -45,7 +45,6 @@ func TestMemberships(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	got := n.Memberships["slurm"].Engine("slurm")
-	got.Settings = compact(got.Settings)
 	if diff := cmp.Diff(slurm, got); diff != "" {
 		t.Error(diff)
 	}

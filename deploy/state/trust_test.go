@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // used returns a state folder as a run leaves it.
@@ -39,8 +41,7 @@ func refused(t *testing.T, d Dir, path, why string) {
 		"Lock":   func() error { _, err := d.Lock(context.Background(), Self("apply")); return err },
 	} {
 		err := f()
-		var trust *TrustError
-		if !errors.As(err, &trust) || trust.Path != path || !strings.Contains(err.Error(), why) || trust.Hint() == "" {
+		if failure.KindOf(err) != failure.Usage || !strings.Contains(err.Error(), path+" is not used") || !strings.Contains(err.Error(), why) || failure.Hint(err) == "" {
 			t.Errorf("%s: %v\nwant %s … %s", name, err, path, why)
 		}
 	}
@@ -146,8 +147,7 @@ func TestTheLockIsNoLink(t *testing.T) {
 	if err := errors.Join(os.WriteFile(target, []byte("precious"), 0o600), os.Remove(d.lockFile()), os.Symlink(target, d.lockFile())); err != nil {
 		t.Fatal(err)
 	}
-	var failed *FolderError
-	if l, err := d.Lock(context.Background(), Self("apply")); !errors.As(err, &failed) {
+	if l, err := d.Lock(context.Background(), Self("apply")); failure.KindOf(err) != failure.StateFolder {
 		t.Errorf("%v, %v", l, err)
 	}
 	if data, _ := os.ReadFile(target); string(data) != "precious" {

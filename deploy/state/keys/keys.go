@@ -28,14 +28,13 @@ type Key struct {
 // MakeClientKey returns the client key, with which nixbench logs in to machines. If there is no key, it generates one.
 // It fails if the key was lost and there may be machines that accept only the lost key.
 func MakeClientKey(d state.Dir) (Key, error) {
-	if !durable.Exists(d.ClientKey()) && isClientKeyNeeded(d) {
-		return Key{}, newLostError(d, state.ErrMissing)
+	file := d.ClientKey()
+	if !durable.Exists(file) && isClientKeyNeeded(d) {
+		return Key{}, state.NewFileError(file, state.ErrMissing, fmt.Sprintf(
+			"restore it from a backup: it is the key that the machines accept. Without one: make another (ssh-keygen -t ed25519 -N '' -f %s) and add %s to root's authorized keys on each machine, at its console or with a key of your own; "+
+				"or remove the machines and all that is on their disks: nixbench destroy, which needs no key, then nixbench apply", shellescape.Quote(file), shellescape.Quote(file+".pub")))
 	}
-	key, err := makeKey(d, d.ClientKey(), "nixbench")
-	if f := (*state.FileError)(nil); errors.As(err, &f) && isClientKeyNeeded(d) {
-		return key, newLostError(d, f.Err)
-	}
-	return key, err
+	return makeKey(d, file, "nixbench")
 }
 
 // MakeHostKey returns the host key of a node's machine. If there is none, it generates the key.
@@ -98,7 +97,7 @@ func PlanKey(d state.Dir) ([]byte, error) {
 	case err != nil:
 		return nil, d.Error(err)
 	case len(key) != planKeySize:
-		return nil, &state.FileError{File: planKeyFile(d), Err: errors.New("it is not a key"), Fix: "remove it, and make plans again"}
+		return nil, state.NewFileError(planKeyFile(d), errors.New("it is not a key"), "remove it, and make plans again")
 	}
 	return key, nil
 }
@@ -120,18 +119,9 @@ func readKey(file string, data []byte) (Key, error) {
 	signer, err := ssh.ParsePrivateKey(data)
 	if err != nil {
 		// err is not included, since it could quote the private key. A recreated machine gets another host key.
-		return Key{}, &state.FileError{File: file, Err: errors.New("it is not a private key"),
-			Fix: "restore it from a backup, or move it away: another one is made when it is needed"}
+		return Key{}, state.NewFileError(file, errors.New("it is not a private key"), "restore it from a backup, or move it away: another one is made when it is needed")
 	}
 	return Key{Private: data, Public: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey())))}, nil
-}
-
-// newLostError returns the error for a damaged or missing client key if machines exist, which would not accept another one.
-func newLostError(d state.Dir, why error) error {
-	file := d.ClientKey()
-	return &state.FileError{File: file, Err: why, Fix: fmt.Sprintf(
-		"restore it from a backup: it is the key that the machines accept. Without one: make another (mv %[1]s %[1]s.old; ssh-keygen -t ed25519 -N '' -f %[1]s) and add %[2]s to root's authorized keys on each machine, at its console or with a key of your own; "+
-			"or remove the machines and all that is on their disks: nixbench destroy, which needs no key, then nixbench apply", shellescape.Quote(file), shellescape.Quote(file+".pub"))}
 }
 
 // isClientKeyNeeded reports whether machines may exist that accept only the current client key.

@@ -4,7 +4,6 @@
 //	plan.json     the plan of the run
 //	changes.json  what the run changed in the systems of its nodes
 //	events.jsonl  its events, which contain the output of the nodes
-//	state.json    a copy of the state at the end of the run
 //
 // The holder of the cluster's lock writes with a [Recorder]. [List] and [Open] read, and need no lock. If the process
 // of a run is killed, only the end of the run is missing in the record.

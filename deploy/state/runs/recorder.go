@@ -188,8 +188,7 @@ func (r *Recorder) End(exit int, cause error) error {
 		r.run.Error = cause.Error()
 	}
 	r.mu.Unlock()
-	err := errors.Join(r.flush(), r.lock.Dir().BackUp(r.folder))
-	if err != nil {
+	if err := r.flush(); err != nil {
 		return fmt.Errorf("record of run %s: %w", r.run.ID, err)
 	}
 	return nil

@@ -235,7 +235,7 @@ func readRun(d state.Dir, id string, holder *state.Holder) *Run {
 		err = state.DecodeFile(file, data, version, r)
 	}
 	if err == nil && r.ID != id {
-		err = &state.FileError{File: file, Err: fmt.Errorf("it is the record of %q", r.ID)}
+		err = state.NewFileError(file, fmt.Errorf("it is the record of %q", r.ID), "")
 	}
 	if err != nil {
 		return &Run{ID: id, dir: d, err: fmt.Errorf("run %s: %w", id, err)}

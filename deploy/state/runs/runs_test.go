@@ -292,7 +292,7 @@ func TestBrokenRecords(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if _, err := Open(d, "20300102"); err == nil || !strings.Contains(err.Error(), "run.json is damaged") {
+	if _, err := Open(d, "20300102"); err == nil || !strings.Contains(err.Error(), "run.json cannot be used") {
 		t.Error(err)
 	}
 	if _, err := Open(d, "2030"); failure.KindOf(err) != failure.Usage || strings.Count(err.Error(), ", ") != 3 || !strings.Contains(err.Error(), "may be any of the runs 20300104") {
