@@ -290,7 +290,7 @@ func (c *cluster) describe(ctx context.Context, s *deploy.Session, configuration
 			return c.Schedulers[kind].NewPlayer(of, client, arrays, w.Players[kind])
 		}
 	}
-	observer, err := machine.NewObserver(ctx, s.Machines.Open, s.Hive.ClusterName(), recorded, nil)
+	observer, err := machine.NewObserver(s.Machines.Open, s.Hive.ClusterName(), recorded)
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func newSweeps(t *testing.T, h *fake.Hypervisor) *Sweeps {
 		Request: deploy.Request{
 			File: filepath.Join(folder, "hive.nix"),
 			Hypervisors: func(event.Sink) machine.Opener {
-				return func(context.Context, string, provider.Hypervisor) (provider.Provider, error) { return h, nil }
+				return func(string, provider.Hypervisor) (provider.Provider, error) { return h, nil }
 			},
 			Describe: func(err error) (int, error) { return 1, err },
 		},

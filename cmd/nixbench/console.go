@@ -36,7 +36,7 @@ end of the console log.`,
 				if err != nil {
 					return err
 				}
-				console, err := s.Machines.OpenConsole(a.ctx, recorded, name)
+				console, err := s.Machines.OpenConsole(recorded, name)
 				if err != nil {
 					return err
 				}

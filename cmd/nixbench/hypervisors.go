@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine"
@@ -12,7 +10,7 @@ import (
 // newHypervisorOpener returns a function that opens hypervisors. It chooses the constructor of the provider, which manages machines on the
 // hypervisor, by cluster.hypervisors.<name>.kind. A provider connects to the hypervisor with the first request, and sends its events to send.
 func newHypervisorOpener(send event.Sink) machine.Opener {
-	return func(_ context.Context, name string, h provider.Hypervisor) (provider.Provider, error) {
+	return func(name string, h provider.Hypervisor) (provider.Provider, error) {
 		switch h.Kind {
 		case "", "libvirt":
 			return openLibvirt(name, h, send)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -15,50 +16,24 @@ import (
 
 const Removed state.Outcome = "removed"
 
-type Removal struct {
-	Node         string         `json:"node"`
-	Role         string         `json:"role,omitempty"`
-	Hypervisor   string         `json:"hypervisor"`
-	State        provider.State `json:"state,omitempty"` // state of the machine; empty if no hypervisor has a domain or volume of the machine
-	neverCreated bool           // whether the machine is only recorded: its creation did not begin
-	about        string         // message for the user: what is removed, if it is not only a machine in this state
-}
-
 type DestroyPlan struct {
-	Removals     []Removal
+	Removals     []changes.Change
 	WholeCluster bool     // whether all machines of the cluster are removed; then the network and the images are removed, too
-	Remaining    []string // messages for the user: objects that destroy does not remove, and records that destroy removes
-	neverCreated []string // nodes whose machine was recorded and never created: only the record is removed
+	Remaining    []string // messages for the user: objects that destroy does not remove
 	hosts        hypervisors
 	abandoned    string // name of a lost hypervisor; the hypervisor and its machines are removed from the state; empty: none
 }
 
-func (d Removal) String() string {
-	text := d.Node
-	if d.Hypervisor != "" {
-		text += " on " + d.Hypervisor
-	}
-	switch {
-	case d.about != "":
-		text += ": " + d.about
-	case d.State == "":
-		text += ": it no longer exists"
-	case d.State != provider.Running:
-		text += ": " + string(d.State)
-	}
-	return text
-}
-
-// RemovedNodes returns the nodes of the removals, each node once: a node may have machines on two hypervisors.
-func RemovedNodes(list []Removal) []string {
+// removedNodes returns the nodes of the removals, each node once: a node may have machines on two hypervisors.
+func removedNodes(removals []changes.Change) []string {
 	var out []string
-	for _, machine := range list { // sorted by node
-		out = append(out, machine.Node)
+	for _, c := range removals { // sorted by node
+		out = append(out, c.Node)
 	}
 	return slices.Compact(out)
 }
 
-func (d *DestroyPlan) RemovedNodes() []string { return RemovedNodes(d.Removals) }
+func (d *DestroyPlan) RemovedNodes() []string { return removedNodes(d.Removals) }
 
 func (d *DestroyPlan) Close() { d.hosts.close() }
 
@@ -74,53 +49,51 @@ func (m *Manager) PlanDestroy(ctx context.Context, recorded *state.State, select
 	}
 	d := &DestroyPlan{hosts: o.hosts}
 	seen := map[string]bool{}
-	var all []Removal
+	var all []changes.Change
 	for _, name := range slices.Sorted(maps.Keys(o.inventories)) {
 		for _, f := range o.inventories[name].Machines {
-			r := Removal{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State}
+			c := changes.Change{Node: f.Node, Role: f.Role, Action: changes.Remove, Hypervisor: name}
 			if _, isRecorded := recorded.Machines[f.Node]; !isRecorded {
-				r.about = "left by an interrupted run"
+				c.Why = "left by an interrupted run"
+			} else if f.State != provider.Running {
+				c.Why = string(f.State)
 			}
-			all = append(all, r)
+			all = append(all, c)
 			seen[f.Node] = true
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		if s := recorded.Machines[node]; !seen[node] {
-			all = append(all, Removal{Node: node, Role: s.Role, Hypervisor: s.Hypervisor, neverCreated: s.Created == nil})
+			c := changes.Change{Node: node, Role: s.Role, Action: changes.Remove, Hypervisor: s.Hypervisor, Why: "it no longer exists"}
+			if s.Created == nil {
+				c.Why = "it was never created; its record is removed"
+			}
+			all = append(all, c)
 		}
 	}
 	sortByNode(all)
-	list := all
+	d.Removals = all
 	if selectNodes != nil {
 		selected, err := selectNodes(nodesOf(m.Hive, all))
 		if err != nil {
 			d.Close()
 			return nil, err
 		}
-		list = slices.DeleteFunc(slices.Clone(all), func(machine Removal) bool {
+		d.Removals = slices.DeleteFunc(slices.Clone(all), func(machine changes.Change) bool {
 			return !slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == machine.Node })
 		})
 	}
-	d.WholeCluster = len(list) == len(all)
-	for _, machine := range list {
-		if machine.neverCreated {
-			d.neverCreated = append(d.neverCreated, machine.Node)
-			d.Remaining = append(d.Remaining, machine.Node+": it was never created; its record is removed")
-		} else {
-			d.Removals = append(d.Removals, machine)
-		}
-	}
+	d.WholeCluster = len(d.Removals) == len(all)
 	return d, nil
 }
 
-func sortByNode(all []Removal) {
-	slices.SortStableFunc(all, func(a, b Removal) int { return nixeval.CompareNatural(a.Node, b.Node) })
+func sortByNode(all []changes.Change) {
+	slices.SortStableFunc(all, func(a, b changes.Change) int { return nixeval.CompareNatural(a.Node, b.Node) })
 }
 
 // nodesOf returns the nodes of the machines, each once, so that the user's selection can be applied to them. A node has
 // tags only if the hive contains the node.
-func nodesOf(hive *nixeval.Hive, all []Removal) []nixeval.Node {
+func nodesOf(hive *nixeval.Hive, all []changes.Change) []nixeval.Node {
 	var out []nixeval.Node
 	for _, machine := range all {
 		n := nodeOf(hive, machine.Node)
@@ -133,7 +106,7 @@ func nodesOf(hive *nixeval.Hive, all []Removal) []nixeval.Node {
 func (d *DestroyPlan) Lines() []string {
 	var out []string
 	for _, machine := range d.Removals {
-		out = append(out, machine.String())
+		out = append(out, strings.TrimPrefix(machine.String(), "remove "))
 	}
 	return append(out, d.Remaining...)
 }
@@ -151,7 +124,7 @@ func (m *Manager) PlanAbandon(recorded *state.State, hypervisor string) *Destroy
 			d.WholeCluster = false
 			continue
 		}
-		d.Removals = append(d.Removals, Removal{Node: node, Role: s.Role, Hypervisor: hypervisor, about: "its address and its host key are removed from the record"})
+		d.Removals = append(d.Removals, changes.Change{Node: node, Role: s.Role, Action: changes.Remove, Hypervisor: hypervisor, Why: "its address and its host key are removed from the record"})
 	}
 	sortByNode(d.Removals)
 	if len(d.Removals) > 0 {

@@ -23,18 +23,17 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provider
 	if _, err := clusterNetwork(m.Hive, recorded); err != nil {
 		return []provider.Finding{newErrorFinding("hive", err)}
 	}
-	out := m.examineImages()
+	var out []provider.Finding
 	where := allHypervisors(m.Hive, recorded)
-	// Errors are findings.
-	examined, _ := forHypervisors(where, "examine", func(name string) ([]provider.Finding, error) {
+	hosts, err := openHypervisors(m.Open, where)
+	if err != nil {
+		return append(out, newErrorFinding("hypervisor", err))
+	}
+	defer hosts.close()
+	examined, _ := forHypervisors(hosts, "examine", func(name string) ([]provider.Finding, error) {
 		wait := m.Send.Wait(event.Event{Phase: event.Check, Text: fmt.Sprintf("hypervisor %s: an answer from %s", name, where[name].URI)})
 		defer wait.End()
-		p, err := m.Open(ctx, name, where[name])
-		if err != nil {
-			return []provider.Finding{newErrorFinding("hypervisor", err)}, nil
-		}
-		defer func() { _ = p.Close() }()
-		return p.Examine(ctx), nil
+		return hosts[name].Examine(ctx), nil
 	})
 	for _, name := range slices.Sorted(maps.Keys(where)) {
 		for _, f := range examined[name] {

@@ -15,7 +15,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-type Opener func(ctx context.Context, name string, h provider.Hypervisor) (provider.Provider, error)
+// Opener returns the provider of a hypervisor. It only checks the settings: the provider connects at its first request.
+type Opener func(name string, h provider.Hypervisor) (provider.Provider, error)
 
 type hypervisors map[string]provider.Provider
 
@@ -30,19 +31,16 @@ type observed struct {
 // connections in the result.
 func (m *Manager) observeHypervisors(ctx context.Context, recorded *state.State, where map[string]provider.Hypervisor, net provider.Network) (observed, error) {
 	o := observed{cluster: clusterIdentity(m.Hive, recorded), network: net}
-	open := func(ctx context.Context, name string, h provider.Hypervisor) (provider.Provider, error) {
-		p, err := m.Open(ctx, name, h)
-		return p, addForgetHint(err, name, recorded)
-	}
 	var err error
-	if o.hosts, err = connectHypervisors(ctx, open, where, m.Send); err == nil {
-		o.inventories, err = forHypervisors(o.hosts, "survey", func(name string) (provider.Inventory, error) {
-			wait := m.Send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a list of its machines", name)})
-			defer wait.End()
-			inventory, err := o.hosts[name].Survey(ctx, o.cluster, net)
-			return inventory, addForgetHint(err, name, recorded)
-		})
+	if o.hosts, err = openHypervisors(m.Open, where); err != nil {
+		return observed{}, err
 	}
+	o.inventories, err = forHypervisors(o.hosts, "survey", func(name string) (provider.Inventory, error) {
+		wait := m.Send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a list of its machines", name)})
+		defer wait.End()
+		inventory, err := o.hosts[name].Survey(ctx, o.cluster, net)
+		return inventory, addForgetHint(err, name, recorded)
+	})
 	if err != nil {
 		o.hosts.close()
 		return observed{}, err
@@ -54,14 +52,24 @@ func (m *Manager) observeRecorded(ctx context.Context, recorded *state.State) (o
 	return m.observeHypervisors(ctx, recorded, recorded.Cluster.Hypervisors, recorded.Cluster.Network)
 }
 
-// connectHypervisors opens the connections to all hypervisors at the same time. If some connections cannot be
-// opened, it returns the opened connections together with the error.
-func connectHypervisors(ctx context.Context, open Opener, where map[string]provider.Hypervisor, send event.Sink) (hypervisors, error) {
-	return forHypervisors(where, "connect", func(name string) (provider.Provider, error) {
-		wait := send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a connection to %s", name, where[name].URI)})
-		defer wait.End()
-		return open(ctx, name, where[name])
-	})
+func openHypervisors(open Opener, where map[string]provider.Hypervisor) (hypervisors, error) {
+	hs := hypervisors{}
+	for _, name := range slices.Sorted(maps.Keys(where)) {
+		p, err := open(name, where[name])
+		if err != nil {
+			hs.close()
+			return nil, wrapHypervisorError(err, name, "connect")
+		}
+		hs[name] = p
+	}
+	return hs, nil
+}
+
+// openHost returns the hypervisor of a node's machine, according to the state. The caller must close it.
+func (m *Manager) openHost(recorded *state.State, node string) (provider.Provider, error) {
+	name := recorded.Machines[node].Hypervisor
+	p, err := m.Open(name, recorded.Cluster.Hypervisors[name])
+	return p, wrapHypervisorError(err, name, "connect")
 }
 
 func (hs hypervisors) close() {
@@ -72,10 +80,10 @@ func (hs hypervisors) close() {
 
 // forHypervisors calls f for the names of all hypervisors at the same time. It returns the results of the successful calls, by the
 // name of the hypervisor, and the joined errors of the other calls.
-func forHypervisors[H, T any](hypervisors map[string]H, op string, f func(name string) (T, error)) (map[string]T, error) {
+func forHypervisors[T any](hs hypervisors, op string, f func(name string) (T, error)) (map[string]T, error) {
 	out := map[string]T{}
 	var mu sync.Mutex
-	err := fleet.ForAll(slices.Sorted(maps.Keys(hypervisors)), func(name string) error {
+	err := fleet.ForAll(slices.Sorted(maps.Keys(hs)), func(name string) error {
 		v, err := f(name)
 		if err != nil {
 			return wrapHypervisorError(err, name, op)

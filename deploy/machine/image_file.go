@@ -30,7 +30,7 @@ func readImage(role, path string) (provider.Image, error) {
 		i.Disk, err = filepath.EvalSymlinks(i.Disk)
 	}
 	if err == nil {
-		i.Format, _, err = provider.ReadImageFile(i.Disk)
+		i.Format, i.Size, err = provider.ReadImageFile(i.Disk)
 	}
 	if err == nil {
 		i.Hash, err = identifyImage(i)

@@ -3,7 +3,6 @@ package machine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -77,28 +76,6 @@ func (m *Manager) findImage(role string) (provider.Image, error) {
 		return provider.Image{}, nil
 	}
 	return readImage(role, *path)
-}
-
-// examineImages returns a finding for the image of each role. An image that is not built yet is no error.
-func (m *Manager) examineImages() []provider.Finding {
-	var out []provider.Finding
-	for _, role := range slices.Sorted(maps.Keys(m.Hive.Roles)) {
-		path := m.Hive.Roles[role].Image
-		f := provider.Finding{What: "image", State: provider.FindingOK, Where: "role " + role, Text: "it will be built when it is needed"}
-		switch {
-		case path == nil:
-		case isUnbuilt(*path):
-			f.Text = *path + " will be built when it is needed"
-		default:
-			i, err := readImage(role, *path)
-			if f.Text = fmt.Sprintf("%s, %s", *path, i.Format); err != nil {
-				f = newErrorFinding("image", err)
-				f.Where = "role " + role
-			}
-		}
-		out = append(out, f)
-	}
-	return out
 }
 
 func isUnbuilt(path string) bool {

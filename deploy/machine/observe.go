@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -23,7 +22,7 @@ type Observer struct {
 	nodes   map[string][]string // by hypervisor
 }
 
-func NewObserver(ctx context.Context, open Opener, name string, recorded *state.State, send event.Sink) (*Observer, error) {
+func NewObserver(open Opener, name string, recorded *state.State) (*Observer, error) {
 	o := &Observer{nodes: map[string][]string{}}
 	if recorded.Cluster == nil {
 		return o, nil
@@ -38,11 +37,8 @@ func NewObserver(ctx context.Context, open Opener, name string, recorded *state.
 		slices.SortFunc(nodes, nixeval.CompareNatural)
 	}
 	var err error
-	if o.hosts, err = connectHypervisors(ctx, open, where, send); err != nil {
-		o.Close()
-		return nil, err
-	}
-	return o, nil
+	o.hosts, err = openHypervisors(open, where)
+	return o, err
 }
 
 func (o *Observer) Close() { o.hosts.close() }
@@ -71,7 +67,7 @@ func DescribeDown(ctx context.Context, open Opener, cluster, node string, m stat
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	recorded := &state.State{Cluster: c, Machines: map[string]state.Machine{node: m}}
-	o, err := NewObserver(ctx, open, cluster, recorded, nil)
+	o, err := NewObserver(open, cluster, recorded)
 	if err != nil {
 		return ""
 	}
@@ -143,18 +139,13 @@ type Console struct {
 	cluster provider.Cluster
 }
 
-// OpenConsole connects to the hypervisor that has the node's machine, according to the state. The caller must close the returned Console.
-func (m *Manager) OpenConsole(ctx context.Context, recorded *state.State, node string) (*Console, error) {
-	machine, exists := recorded.Machines[node]
-	if !exists || recorded.Cluster == nil {
+// OpenConsole opens the hypervisor that has the node's machine, according to the state. The caller must close the returned Console.
+func (m *Manager) OpenConsole(recorded *state.State, node string) (*Console, error) {
+	if _, exists := recorded.Machines[node]; !exists || recorded.Cluster == nil {
 		return nil, &provider.Error{Node: node, Op: "connect to the console", Err: errors.New("its machine has not been booted yet"), Fix: "nixbench apply boots it"}
 	}
-	name := machine.Hypervisor
-	hosts, err := connectHypervisors(ctx, m.Open, map[string]provider.Hypervisor{name: recorded.Cluster.Hypervisors[name]}, m.Send)
-	if err != nil {
-		return nil, err
-	}
-	return &Console{hosts[name], node, clusterIdentity(m.Hive, recorded)}, nil
+	p, err := m.openHost(recorded, node)
+	return &Console{p, node, clusterIdentity(m.Hive, recorded)}, err
 }
 
 func (c *Console) Tail(ctx context.Context, max int) (string, error) {

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"testing"
@@ -32,10 +31,10 @@ func TestObserve(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	open := func(_ context.Context, name string, _ provider.Hypervisor) (provider.Provider, error) {
+	open := func(name string, _ provider.Hypervisor) (provider.Provider, error) {
 		return hosts[name], nil
 	}
-	o, err := NewObserver(t.Context(), open, "c", recorded, nil)
+	o, err := NewObserver(open, "c", recorded)
 	if err != nil {
 		t.Fatal(err)
 	}

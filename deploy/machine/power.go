@@ -185,13 +185,12 @@ func (p *Power) startMachine(ctx context.Context, n nixeval.Node, isOff bool, ti
 
 // TurnOn starts the recorded machine of a node if the machine does not run. It connects only to the hypervisor of this machine.
 func (m *Manager) TurnOn(ctx context.Context, recorded *state.State, node string) error {
-	name := recorded.Machines[node].Hypervisor
-	hosts, err := connectHypervisors(ctx, m.Open, map[string]provider.Hypervisor{name: recorded.Cluster.Hypervisors[name]}, nil)
-	defer hosts.close()
+	p, err := m.openHost(recorded, node)
 	if err != nil {
 		return err
 	}
-	return hosts[name].Start(ctx, provider.Cluster{Name: m.Hive.ClusterName(), ID: recorded.Cluster.ID}, node)
+	defer func() { _ = p.Close() }()
+	return p.Start(ctx, clusterIdentity(m.Hive, recorded), node)
 }
 
 func (p *Power) powerOf(node string) (provider.Provider, error) {

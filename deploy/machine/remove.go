@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/deploy/state/keys"
@@ -34,9 +35,6 @@ func (m *Manager) Destroy(ctx context.Context, plan *DestroyPlan, store *state.S
 		w.outcome = Forgotten
 	}
 	results, err := w.executeRemovals(ctx, plan.Removals)
-	for _, node := range plan.neverCreated {
-		err = errors.Join(err, w.dropNodeRecord(node))
-	}
 	switch {
 	case err != nil:
 	case plan.abandoned != "":
@@ -52,16 +50,16 @@ func (m *Manager) Destroy(ctx context.Context, plan *DestroyPlan, store *state.S
 
 // executeRemovals removes machines and their records, several nodes at once, and returns a result for each node. The
 // error joins the errors of the nodes.
-func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]state.NodeResult, error) {
+func (w *destroyer) executeRemovals(ctx context.Context, list []changes.Change) ([]state.NodeResult, error) {
 	if len(list) == 0 {
 		return []state.NodeResult{}, nil
 	}
-	removals := map[string][]Removal{} // node → its removals; a node with machines on two hypervisors has two
+	removals := map[string][]changes.Change{} // node → its removals; a node with machines on two hypervisors has two
 	for _, machine := range list {
 		removals[machine.Node] = append(removals[machine.Node], machine)
 	}
 	var nodes []nixeval.Node
-	for _, node := range RemovedNodes(list) {
+	for _, node := range removedNodes(list) {
 		nodes = append(nodes, nixeval.Node{Name: node, Unit: node, Role: removals[node][0].Role})
 	}
 	return steps{w.Send, w.Record, event.Remove, event.Remove, w.parallel}.run(ctx, [][]nixeval.Node{nodes}, func(ctx context.Context, n nixeval.Node) (state.Outcome, error) {
@@ -69,7 +67,7 @@ func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]stat
 	})
 }
 
-func (w *destroyer) removeMachine(ctx context.Context, node string, removals []Removal) error {
+func (w *destroyer) removeMachine(ctx context.Context, node string, removals []changes.Change) error {
 	if err := w.Store.Begin(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine, Since: time.Now().UTC()}); err != nil {
 		return &BootError{Node: node, Err: err}
 	}

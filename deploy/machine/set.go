@@ -206,33 +206,28 @@ func (b *Set) Finish() {
 	b.plan.Close()
 }
 
-func (b *Set) RemovedNodes() []string { return RemovedNodes(removals(b.changes())) }
+func (b *Set) RemovedNodes() []string { return removedNodes(removals(b.changes())) }
 
-func removals(all []changes.Change) []Removal {
-	var out []Removal
-	for _, c := range all {
-		if c.Action == changes.Remove {
-			out = append(out, Removal{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, State: c.State})
-		}
-	}
-	return out
+func removals(all []changes.Change) []changes.Change {
+	return slices.DeleteFunc(slices.Clone(all), func(c changes.Change) bool { return c.Action != changes.Remove })
 }
 
-// FindObsolete waits for all tasks, and returns the machines that the plan removes. unused reports whether images or
-// networks may become unused, because the plan removes or recreates machines.
-func (b *Set) Obsolete() (obsolete []Removal, unused bool) {
+// AwaitUnused waits for all tasks. It reports whether images or networks may become unused, because the plan removes or recreates
+// machines.
+func (b *Set) AwaitUnused() bool {
 	if b == nil {
-		return nil, false
+		return false
 	}
 	b.pending.Wait()
-	return removals(b.plan.Changes), slices.ContainsFunc(b.plan.Changes, func(c changes.Change) bool {
+	return slices.ContainsFunc(b.plan.Changes, func(c changes.Change) bool {
 		return c.Action == changes.Remove || c.Action == changes.Recreate
 	})
 }
 
-func (b *Set) RemoveObsolete(ctx context.Context, record *runs.Recorder, obsolete []Removal) error {
+// RemoveObsolete removes the machines of nodes that the hive no longer contains, and unused images and networks.
+func (b *Set) RemoveObsolete(ctx context.Context, record *runs.Recorder) error {
 	w := &destroyer{Manager: b.Manager, Store: b.Store, Record: record, parallel: b.Parallel, cluster: b.plan.Cluster, hosts: b.plan.hosts, outcome: Removed}
-	if _, err := w.executeRemovals(ctx, obsolete); err != nil {
+	if _, err := w.executeRemovals(ctx, removals(b.plan.Changes)); err != nil {
 		return err
 	}
 	return w.removeUnused(ctx)

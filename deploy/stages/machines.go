@@ -180,16 +180,15 @@ func (r *run) changeMachine(ctx context.Context, n plan.Node) plan.Node {
 
 // removeObsoleteMachines removes the machines of nodes that the hive no longer has, and unused images and networks.
 func (r *run) removeObsoleteMachines(ctx context.Context, cluster rollout.Cluster) error {
-	obsolete, unused := r.machines.Obsolete()
-	if !unused {
+	if !r.machines.AwaitUnused() {
 		return nil
 	}
 	// The engines are asked for their members with every goal, and also if they were asked before: only an
 	// engine can report whether a removed node is still a member.
-	if err := cluster.RemoveMembers(ctx, machine.RemovedNodes(obsolete), r.WithoutDrain); err != nil {
+	if err := cluster.RemoveMembers(ctx, r.machines.RemovedNodes(), r.WithoutDrain); err != nil {
 		return err
 	}
-	return r.machines.RemoveObsolete(ctx, r.Record, obsolete)
+	return r.machines.RemoveObsolete(ctx, r.Record)
 }
 
 type MachinePreview struct {

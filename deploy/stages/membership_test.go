@@ -14,6 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machine"
+	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
@@ -62,7 +63,7 @@ func TestRemoveDestroyedMembers(t *testing.T) {
 			}
 			return e
 		}}, Changer: node.Changer{Fleet: &fleet.Fleet{}}}
-		err := d.removeDestroyedMembers(t.Context(), &machine.DestroyPlan{Removals: []machine.Removal{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, Options{Options: plan.Options{WithoutDrain: c.withoutDrain}})
+		err := d.removeDestroyedMembers(t.Context(), &machine.DestroyPlan{Removals: []changes.Change{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, Options{Options: plan.Options{WithoutDrain: c.withoutDrain}})
 		if i := slices.IndexFunc(e.Calls, func(s string) bool { return strings.HasPrefix(s, "uncordon") }); i >= 0 {
 			slices.Sort(e.Calls[i:]) // they are uncordoned at the same time
 		}

@@ -306,9 +306,19 @@ func (w *world) nix(ctx context.Context, c nixeval.Command) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-func (w *world) open(_ context.Context, name string, _ provider.Hypervisor) (provider.Provider, error) {
+// downHypervisor is a hypervisor that does not answer.
+type downHypervisor struct {
+	*fake.Hypervisor
+	name string
+}
+
+func (d downHypervisor) Survey(context.Context, provider.Cluster, provider.Network) (provider.Inventory, error) {
+	return provider.Inventory{}, &provider.Error{Hypervisor: d.name, Op: "connect", Err: provider.ErrUnreachable, Fix: "see that it is on"}
+}
+
+func (w *world) open(name string, _ provider.Hypervisor) (provider.Provider, error) {
 	if w.unreachable[name] {
-		return nil, &provider.Error{Hypervisor: name, Op: "connect", Err: provider.ErrUnreachable, Fix: "see that it is on"}
+		return downHypervisor{w.extraHypervisors[name], name}, nil
 	}
 	if h := w.extraHypervisors[name]; h != nil {
 		return h, nil

@@ -12,14 +12,13 @@ import (
 )
 
 type Change struct {
-	Node       string         `json:"node"`
-	Role       string         `json:"role,omitempty"`
-	Action     Action         `json:"action"`
-	Hypervisor string         `json:"hypervisor"`
-	Kind       provider.Kind  `json:"kind,omitempty"`
-	Address    netip.Addr     `json:"address,omitzero"`
-	Why        string         `json:"why,omitempty"`
-	State      provider.State `json:"-"` // state of the machine that is removed
+	Node       string        `json:"node"`
+	Role       string        `json:"role,omitempty"`
+	Action     Action        `json:"action"`
+	Hypervisor string        `json:"hypervisor"`
+	Kind       provider.Kind `json:"kind,omitempty"`
+	Address    netip.Addr    `json:"address,omitzero"`
+	Why        string        `json:"why,omitempty"`
 
 	Lost bool `json:"-"` // whether the machine was created by an earlier run and has lost its disk
 
@@ -156,7 +155,7 @@ func (m *planner) makeRemoval(f locatedMachine) Change {
 	if _, isRecorded := m.Recorded[f.Node]; isRecorded {
 		why = "the hive no longer contains it"
 	}
-	return Change{Node: f.Node, Role: f.Role, Action: Remove, Hypervisor: f.hypervisor, Address: f.Address, Why: why, State: f.State}
+	return Change{Node: f.Node, Role: f.Role, Action: Remove, Hypervisor: f.hypervisor, Address: f.Address, Why: why}
 }
 
 // Desired is the desired state of one node's machine in the hive. In its spec, the MAC and the address are missing, because [Make]

@@ -140,11 +140,8 @@ func (p *pool) createRootDisk(name string, spec provider.Spec) error {
 	if !ready {
 		return fmt.Errorf("the image %s is not in the storage pool", spec.Image.Hash)
 	}
-	var imageSize uint64
-	if !p.host.test {
-		if imageSize, err = provider.CheckImage(spec.Image, p.host.kind); err != nil {
-			return p.h.wrapError(spec.Node, "check the image", err, "build the image again")
-		}
+	if err := provider.CheckImage(spec.Image, p.host.kind); err != nil {
+		return p.h.wrapError(spec.Node, "check the image", err, "build the image again")
 	}
 	if p.host.kind == provider.Container {
 		if n := len(p.pathOf(name)); n > maxLoopPath {
@@ -156,7 +153,7 @@ func (p *pool) createRootDisk(name string, spec provider.Spec) error {
 		return p.uploadFile(volume{Name: name, Format: "raw", Mode: "0600"}, spec.Image.Disk)
 	}
 	_, err = p.createVolume(volume{
-		Name: name, Format: "qcow2", Capacity: max(spec.Disk, imageSize), Mode: "0600",
+		Name: name, Format: "qcow2", Capacity: max(spec.Disk, spec.Image.Size), Mode: "0600",
 		Backing: p.pathOf(imageVolumeName(spec.Image.Hash, "disk")), BackingFormat: string(spec.Image.Format),
 	})
 	return err
@@ -195,10 +192,9 @@ func (h *Hypervisor) Check(ctx context.Context, c provider.Cluster, net provider
 			return h.wrapError(spec.Node, "check the machine's name", fmt.Errorf("%s has %d bytes, and the name of a container at most %d", name, len(name), maxContainerName),
 				"choose a shorter meta.name, or a shorter name for the role")
 		}
-		if spec.Image.Disk == "" || s.host.test {
+		if spec.Image.Disk == "" {
 			return nil
 		}
-		_, err := provider.CheckImage(spec.Image, s.host.kind)
-		return h.wrapError("", fmt.Sprintf("check the image of role %s", spec.Role), err, "build the image again, or set another roles."+spec.Role+".image")
+		return h.wrapError("", fmt.Sprintf("check the image of role %s", spec.Role), provider.CheckImage(spec.Image, s.host.kind), "build the image again, or set another roles."+spec.Role+".image")
 	})
 }

@@ -79,6 +79,7 @@ type Image struct {
 	Hash   string `json:"hash"` // 16 hex digits
 	Disk   string `json:"-"`    // path of a local file
 	Format Format `json:"format,omitempty"`
+	Size   uint64 `json:"-"` // size of the virtual disk in bytes
 	// Local paths, for direct kernel boot; empty if the image has a boot loader.
 	Kernel  string `json:"kernel,omitempty"`
 	Initrd  string `json:"initrd,omitempty"`
