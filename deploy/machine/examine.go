@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/machine/changes"
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -21,13 +20,13 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provider
 		return nil
 	}
 	if _, err := clusterNetwork(m.Hive, recorded); err != nil {
-		return []provider.Finding{newErrorFinding("hive", err)}
+		return []provider.Finding{provider.NewErrorFinding("hive", err)}
 	}
 	var out []provider.Finding
 	where := allHypervisors(m.Hive, recorded)
 	hosts, err := openHypervisors(m.Open, where)
 	if err != nil {
-		return append(out, newErrorFinding("hypervisor", err))
+		return append(out, provider.NewErrorFinding("hypervisor", err))
 	}
 	defer hosts.close()
 	examined, _ := forHypervisors(hosts, "examine", func(name string) ([]provider.Finding, error) {
@@ -46,7 +45,7 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provider
 	}
 	plan, err := m.MakePlan(ctx, recorded, nil, false)
 	if err != nil {
-		return append(out, newErrorFinding("room", err))
+		return append(out, provider.NewErrorFinding("room", err))
 	}
 	defer plan.Close()
 	created := 0
@@ -57,8 +56,4 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provider
 	}
 	text := "there is room for " + event.Count(created, "new machine")
 	return append(out, provider.Finding{What: "memory", State: provider.FindingOK, Text: text})
-}
-
-func newErrorFinding(what string, err error) provider.Finding {
-	return provider.Finding{What: what, State: provider.FindingError, Text: err.Error(), Fix: failure.Hint(err), Err: err}
 }

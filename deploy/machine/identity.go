@@ -56,7 +56,7 @@ func (m *Manager) NodeDeployment(n nixeval.Node, recorded *state.Store) (nixeval
 // folder no longer has the key and the machine keeps its disk. In this case the disk contains the key.
 func (m *Task) machineIdentity(s provider.Spec) (provider.Identity, error) {
 	id := s.Identity
-	id.AuthorizedKeys = []string{m.plan.clientKey.Public}
+	id.AuthorizedKey = m.plan.clientKey.Public
 	data, err := json.Marshal(nodeFile{Version: 1, Cluster: m.plan.Cluster.Name, Name: s.Node, Role: s.Role, Index: s.Index, Address: s.Address})
 	if err != nil {
 		return id, err

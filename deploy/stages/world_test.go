@@ -147,7 +147,7 @@ func (w *world) machineStarted(c provider.Cluster, s provider.Spec) {
 			w.t.Errorf("%s: host key: %v", s.Node, err)
 			return
 		}
-		client, _, _, _, err := ssh.ParseAuthorizedKey([]byte(s.Identity.AuthorizedKeys[0]))
+		client, _, _, _, err := ssh.ParseAuthorizedKey([]byte(s.Identity.AuthorizedKey))
 		if err != nil {
 			w.t.Errorf("%s: authorised key: %v", s.Node, err)
 			return

@@ -37,15 +37,10 @@ func (m *planner) validateNetworkOwner() error {
 			return NewPlanError(`define and start it, or set cluster.network.mode to "nat"`,
 				"hypervisor %s: there is no network %s, or it is not active", name, want.Name)
 		case !want.Mode.Ours() || net == nil || net.Ours:
-		case net.Owner != "":
-			return NewPlanError("run nixbench destroy with the state folder of that cluster; if that folder is lost, remove the machines with its "+
-				"id by hand, then network "+want.Name+"; or choose another cluster.network.name",
-				"hypervisor %s already has a network %s, which nixbench created for %s; this cluster has the id %s",
-				name, want.Name, net.Owner, m.Cluster.ID)
 		default:
 			return NewPlanError(`choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"; `+
-				"if it belongs to this cluster, the state folder was lost: restore it",
-				"hypervisor %s already has a network %s, which does not belong to this cluster", name, want.Name)
+				"if it belongs to this cluster, restore the lost state folder; if it belongs to another cluster of nixbench, run nixbench destroy with the state folder of that cluster",
+				"hypervisor %s already has a network %s, which does not belong to this cluster, whose id is %s", name, want.Name, m.Cluster.ID)
 		}
 	}
 	return nil

@@ -44,13 +44,9 @@ func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provide
 			}
 		}
 		inventory.Machines = h.machines(c)
-		inventory.Images = append(inventory.Images, sortedKeys(h.images)...)
 		if n := h.networks[net.Name]; n != nil && net.Mode != provider.Bridge {
 			found := n.ActualNetwork
 			found.Ours = n.cluster == c.ID
-			if !found.Ours && n.cluster != "" {
-				found.Owner = "another cluster (" + n.cluster + ")"
-			}
 			found.Reservations, found.Leases = slices.Clone(n.Reservations), slices.Clone(n.Leases)
 			inventory.Network = &found
 		}

@@ -1,17 +1,16 @@
 package libvirt
 
 import (
-	"errors"
 	"sync"
 
 	"libvirt.org/go/libvirt"
 )
 
-// Close closes the connection. Running operations have references to the connection, so it stays open until they have ended.
+// Close closes the connection. Running operations have references to the connection, so it stays open until they have ended. The next
+// operation opens another connection.
 func (h *Hypervisor) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.closed = true
 	if h.conn == nil {
 		return nil
 	}
@@ -26,11 +25,7 @@ func (h *Hypervisor) connect() (*libvirt.Connect, host, error) {
 	h.dialing.Lock()
 	defer h.dialing.Unlock()
 	if conn, about := h.currentConnection(); conn != nil {
-		if alive, err := conn.IsAlive(); err == nil && alive {
-			return conn, about, nil
-		}
-		h.dropConnection(conn)
-		_, _ = conn.Close()
+		return conn, about, nil
 	}
 	startEvents()
 	conn, err := libvirt.NewConnect(h.o.URI)
@@ -50,34 +45,23 @@ func (h *Hypervisor) connect() (*libvirt.Connect, host, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed { // Close was called while the connection was opened
-		conn.Close()
-		conn.Close()
-		return nil, host{}, h.newUnreachableError(errors.New("the connection was closed"))
-	}
 	h.conn, h.host = conn, about
 	return conn, about, nil
 }
 
-// currentConnection returns the existing connection with a reference for the caller; nil if there is none.
+// currentConnection returns the existing connection with a reference for the caller; nil if there is none, or if it is broken.
 func (h *Hypervisor) currentConnection() (*libvirt.Connect, host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.conn == nil || h.conn.Ref() != nil {
+	if h.conn == nil {
 		return nil, host{}
 	}
-	return h.conn, h.host
-}
-
-// dropConnection closes the current connection, so that connect opens a new connection. If conn is not nil, it does so only if conn is
-// the current connection.
-func (h *Hypervisor) dropConnection(conn *libvirt.Connect) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.conn != nil && (conn == nil || h.conn == conn) {
-		h.conn.Close()
-		h.conn = nil
+	if alive, err := h.conn.IsAlive(); err == nil && alive && h.conn.Ref() == nil { // without a request to libvirt
+		return h.conn, h.host
 	}
+	h.conn.Close()
+	h.conn = nil
+	return nil, host{}
 }
 
 // startEvents starts libvirt's event loop, which sends keepalive messages. A process can have only one event loop.

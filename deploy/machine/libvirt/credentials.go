@@ -8,17 +8,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine/provider"
 )
 
-func authorizedKeys(i provider.Identity) []byte {
-	var b strings.Builder
-	for _, k := range i.AuthorizedKeys {
-		b.WriteString(strings.TrimSpace(k) + "\n")
-	}
-	if b.Len() == 0 {
-		return nil
-	}
-	return []byte(b.String())
-}
-
 // tmpfiles returns the content of the systemd credential tmpfiles.extra. Early in every boot, systemd-tmpfiles writes the files that
 // this credential describes. It does not replace existing files, so a machine's identity is set only once.
 func tmpfiles(i provider.Identity) []byte {
@@ -30,10 +19,8 @@ func tmpfiles(i provider.Identity) []byte {
 		}
 	}
 	line("0600", "/etc/ssh/ssh_host_ed25519_key", i.HostKey)
-	if keys := authorizedKeys(i); keys != nil {
-		b.WriteString("d /root/.ssh 0700 root root -\n")
-		line("0600", "/root/.ssh/authorized_keys", keys)
-	}
+	b.WriteString("d /root/.ssh 0700 root root -\n")
+	line("0600", "/root/.ssh/authorized_keys", []byte(i.AuthorizedKey+"\n"))
 	if len(i.Node) > 0 {
 		b.WriteString("d /var/lib/nixbench 0755 root root -\n")
 		line("0644", "/var/lib/nixbench/node.json", i.Node)

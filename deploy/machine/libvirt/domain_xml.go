@@ -69,7 +69,7 @@ func (m machine) MemoryKiB() uint64 { return m.Spec.Memory >> 10 }
 func (m machine) RunKiB() uint64 { return max(m.Spec.Memory/4, 16<<20) >> 10 }
 
 func (m machine) AuthorizedKeys() string {
-	return base64.StdEncoding.EncodeToString(authorizedKeys(m.Spec.Identity))
+	return base64.StdEncoding.EncodeToString([]byte(m.Spec.Identity.AuthorizedKey + "\n"))
 }
 
 // Type returns QEMU's machine type. On x86_64, UEFI needs the type q35. With KVM, q35 is also the best type.

@@ -69,7 +69,7 @@ func TestFirstBoot(t *testing.T) {
 			Init: "/usr/sbin/lab-init", Image: image, NewDisks: true,
 		}
 		s.Identity = provider.Identity{
-			HostKey: private, AuthorizedKeys: []string{clientPublic},
+			HostKey: private, AuthorizedKey: clientPublic,
 			Node: fmt.Appendf(nil, "{\"name\":%q}", s.Node),
 		}
 		known += s.Address.String() + " " + public + "\n"

@@ -35,10 +35,9 @@ type Hypervisor struct {
 
 	dialing sync.Mutex // held while a connection is opened; connecting may never end
 
-	mu     sync.Mutex // guards the fields below; never held during a call to libvirt
-	conn   *libvirt.Connect
-	host   host
-	closed bool
+	mu   sync.Mutex // guards the fields below; never held during a request to libvirt
+	conn *libvirt.Connect
+	host host
 
 	// shutdownTimeout is how long a guest may take to shut down.
 	shutdownTimeout time.Duration

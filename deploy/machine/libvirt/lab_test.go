@@ -114,7 +114,7 @@ func TestContractContainers(t *testing.T) {
 		Open:   func(t *testing.T) Host { return inLab(t, l, "lxc") },
 		Images: images,
 		Identity: func(node string) provider.Identity {
-			return provider.Identity{HostKey: []byte("key of " + node), AuthorizedKeys: []string{"ssh-ed25519 AAAA"}, Node: []byte("{}")}
+			return provider.Identity{HostKey: []byte("key of " + node), AuthorizedKey: "ssh-ed25519 AAAA", Node: []byte("{}")}
 		},
 	})
 }
@@ -140,7 +140,7 @@ func TestContractVirtualMachines(t *testing.T) {
 		Open:   func(t *testing.T) Host { return inLab(t, l, "qemu") },
 		Images: images,
 		Identity: func(node string) provider.Identity {
-			return provider.Identity{HostKey: []byte("key of " + node), AuthorizedKeys: []string{"ssh-ed25519 AAAA"}, Node: []byte("{}")}
+			return provider.Identity{HostKey: []byte("key of " + node), AuthorizedKey: "ssh-ed25519 AAAA", Node: []byte("{}")}
 		},
 	})
 }

@@ -71,7 +71,7 @@ func (s *session) prepareNetwork(c provider.Cluster, want provider.Network, rese
 	case err != nil:
 		return err
 	case want.Mode == provider.Existing && (there == nil || !there.active):
-		return s.h.wrapError("", op, errors.New("there is no such network, or it is not active"), `define and start it, or set cluster.network.mode to "nat"`)
+		return errors.New("there is no such network, or it is not active")
 	case want.Mode == provider.Existing:
 		return nil
 	case there != nil && !there.BelongsTo(c):

@@ -57,7 +57,7 @@ func (h *Hypervisor) runOperation(ctx context.Context, op func(*session) error) 
 			if !connected {
 				return h.newUnreachableError(fmt.Errorf("it did not answer for %s", h.connectTimeout))
 			}
-			h.dropConnection(nil)
+			_ = h.Close() // the next operation opens another connection
 			return h.wrapError("", "wait for an answer", fmt.Errorf("%w for %s", errNoAnswer, h.callTimeout), "look at the log of libvirtd there, or restart it: systemctl restart libvirtd")
 		case <-ctx.Done():
 			select {
@@ -111,14 +111,8 @@ func (s *session) run(op func(*session) error) (err error) {
 	if alive, _ := s.conn.IsAlive(); alive {
 		return err
 	}
-	s.h.dropConnection(s.conn)
-	broken := provider.Error{Hypervisor: s.h.name, Op: "talk to libvirt", Err: err}
-	if inner := (*provider.Error)(nil); errors.As(err, &inner) {
-		broken = *inner
-	}
-	broken.Err = fmt.Errorf("the connection to %s broke: %w", s.h.o.URI, broken.Err)
-	broken.Fix = "libvirtd was probably restarted: run the command again, which completes what was interrupted"
-	return &broken
+	return &provider.Error{Hypervisor: s.h.name, Op: "talk to libvirt", Err: fmt.Errorf("the connection to %s broke: %w", s.h.o.URI, err),
+		Fix: "libvirtd was probably restarted: run the command again, which completes what was interrupted"}
 }
 
 // reportProgress restarts the callTimeout of runOperation.

@@ -64,7 +64,7 @@ func testOtherCluster(b *suite) {
 	b.remove("n7")
 	b.cleanAll()
 	other.wantState("n7", provider.Running)
-	if inventory := other.survey(); len(inventory.Images) != 1 || inventory.Network == nil {
+	if inventory := other.survey(); len(other.images()) != 1 || inventory.Network == nil {
 		b.Errorf("the other cluster lost something: %+v", inventory)
 	}
 	other.remove("n7")

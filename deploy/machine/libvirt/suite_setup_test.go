@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -215,6 +216,16 @@ func (b *suite) boot(node string) int { return b.host.Boot(b.domain(node)) }
 // objects describes all objects on the hypervisor. It leaves out reservations, because the next Prepare changes them.
 func (b *suite) objects() []string {
 	return slices.DeleteFunc(b.host.Objects(), func(s string) bool { return strings.HasPrefix(s, "reservation ") })
+}
+
+// images returns the hashes of the complete images on the hypervisor.
+func (b *suite) images() (hashes []string) {
+	for _, object := range b.objects() {
+		if m := regexp.MustCompile(`^(?:image |volume nixbench-image-)([0-9a-f]{16})(?:\.ok)?$`).FindStringSubmatch(object); m != nil {
+			hashes = append(hashes, m[1])
+		}
+	}
+	return hashes
 }
 
 // wantState fails the test unless the survey reports this state of a node's machine; empty: the machine does not exist.

@@ -60,7 +60,7 @@ func testContract(t *testing.T, s Setup) {
 func testEmpty(b *suite) {
 	before := b.objects()
 	inventory := b.survey()
-	if len(inventory.Machines) != 0 || inventory.Network != nil || len(inventory.Images) != 0 {
+	if len(inventory.Machines) != 0 || inventory.Network != nil || len(b.images()) != 0 {
 		b.Errorf("there is something: %+v", inventory)
 	}
 	if inventory.Kind != provider.VM && inventory.Kind != provider.Container || inventory.FreeMemory == 0 {
@@ -82,8 +82,8 @@ func testPrepare(b *suite) {
 	if diff := cmp.Diff(want, inventory.Network, cmpopts.EquateComparable(s.Address, b.net.CIDR), cmpopts.EquateEmpty()); diff != "" {
 		b.Errorf("network (-want +got):\n%s", diff)
 	}
-	if !slices.Equal(inventory.Images, []string{b.Images[0].Hash}) {
-		b.Errorf("images: %q", inventory.Images)
+	if images := b.images(); !slices.Equal(images, []string{b.Images[0].Hash}) {
+		b.Errorf("images: %q", images)
 	}
 }
 
@@ -258,13 +258,13 @@ func testPrepareCutOff(b *suite) {
 	before := b.objects()
 	s := b.spec("n1")
 	b.cutOff(func() error { return b.tryPrepare(b.hostSetup(s)) }, func(int) {
-		inventory := b.survey()
-		if err := b.tryEnsure(s); err == nil && len(inventory.Images) == 0 {
+		images := b.images()
+		if err := b.tryEnsure(s); err == nil && len(images) == 0 {
 			b.Error("a machine was made from an image that is not complete")
 		}
 		b.remove("n1")
 		b.prepare(s)
-		if inventory := b.survey(); len(inventory.Images) != 1 || !inventory.Network.Active {
+		if inventory := b.survey(); len(b.images()) != 1 || !inventory.Network.Active {
 			b.Errorf("after it was finished: %+v", inventory)
 		}
 		b.remove("n1")
@@ -306,7 +306,7 @@ func testClean(b *suite) {
 	b.ensure(s)
 	b.must("Clean", func(ctx context.Context) error { return b.host.Clean(ctx, b.cluster, false) })
 	inventory := b.survey()
-	if inventory.Network == nil || !slices.Equal(inventory.Images, []string{s.Image.Hash}) {
+	if inventory.Network == nil || !slices.Equal(b.images(), []string{s.Image.Hash}) {
 		b.Errorf("after cleaning around it: %+v", inventory)
 	}
 	b.wantState("n1", provider.Running)

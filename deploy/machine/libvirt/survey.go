@@ -2,7 +2,6 @@ package libvirt
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -24,7 +23,6 @@ func (s *session) readInventory(c provider.Cluster, net provider.Network) (provi
 	if err != nil {
 		return inventory, err
 	}
-	inventory.Images = slices.Sorted(maps.Keys(parts.images))
 	nets, err := s.listNetworks()
 	if hasCode(err, libvirt.ERR_NO_SUPPORT, libvirt.ERR_ARGUMENT_UNSUPPORTED) {
 		return inventory, s.h.wrapError("", "list the networks", err, "install libvirt's network driver there (package libvirt-daemon-driver-network)")
@@ -86,9 +84,6 @@ func surveyNetworks(all []*network, c provider.Cluster, want provider.Network, i
 		}
 		inventory.Network = &provider.ActualNetwork{Ours: n.BelongsTo(c), Active: n.active, Reservations: n.Reservations}
 		if !n.BelongsTo(c) {
-			if n.Mark != nil {
-				inventory.Network.Owner = fmt.Sprintf("cluster %s (%s)", n.Mark.Cluster, n.Mark.ID)
-			}
 			for i := range inventory.Network.Reservations {
 				inventory.Network.Reservations[i].Node = ""
 			}
@@ -107,12 +102,11 @@ func surveyNetworks(all []*network, c provider.Cluster, want provider.Network, i
 type poolContents struct {
 	nodes  map[string]bool // the nodes of the cluster that have a volume in the pool
 	names  map[string]bool // names of all volumes
-	images map[string]bool // hashes of the complete images
 	active bool            // whether the pool is active; the content of an inactive pool is unknown
 }
 
 func (s *session) readPool(c provider.Cluster) (poolContents, error) {
-	all := poolContents{nodes: map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
+	all := poolContents{nodes: map[string]bool{}, names: map[string]bool{}}
 	p, err := s.findPool()
 	if err != nil || p == nil {
 		return all, err
@@ -128,9 +122,6 @@ func (s *session) readPool(c provider.Cluster) (poolContents, error) {
 		all.names[name] = true
 		if m := machineVolumePattern.FindStringSubmatch(name); m != nil && m[1] == shortID(c) && s.host.usesVolumeSuffix(m[3]) {
 			all.nodes[m[2]] = true
-		}
-		if m := imageVolumePattern.FindStringSubmatch(name); m != nil && m[2] == "ok" {
-			all.images[m[1]] = true
 		}
 	}
 	all.active = true

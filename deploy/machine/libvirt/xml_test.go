@@ -20,7 +20,7 @@ var (
 	cluster  = provider.Cluster{Name: "bench", ID: "00112233445566aa"}
 	nat      = provider.Network{Name: "nixbench", Mode: provider.NAT, CIDR: netip.MustParsePrefix("192.168.222.0/24"), Domain: "internal"}
 	identity = provider.Identity{
-		HostKey: []byte("a private key"), AuthorizedKeys: []string{"ssh-ed25519 AAAA one"}, Node: []byte(`{"name":"worker-1"}`),
+		HostKey: []byte("a private key"), AuthorizedKey: "ssh-ed25519 AAAA one", Node: []byte(`{"name":"worker-1"}`),
 	}
 	reservation = provider.Reservation{Node: "worker-1", MAC: "52:54:00:aa:00:01", Address: netip.MustParseAddr("192.168.222.11")}
 )

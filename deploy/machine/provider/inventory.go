@@ -12,7 +12,6 @@ type Inventory struct {
 	Machines   []Actual       // complete and incomplete machines of this cluster, sorted by node
 	Foreign    []string       // names of the domains that are not machines of this cluster, such as clones of its machines
 	Network    *ActualNetwork // the network with the desired name; nil if there is none
-	Images     []string       // hashes of the completely uploaded images
 }
 
 type Kind string
@@ -51,8 +50,7 @@ const (
 )
 
 type ActualNetwork struct {
-	Ours         bool   // nixbench created the network for this cluster
-	Owner        string // the other cluster for which nixbench created the network; empty: none
+	Ours         bool // nixbench created the network for this cluster
 	Active       bool
 	CIDR         netip.Prefix
 	Reservations []Reservation // all reservations; Node is set only in reservations of this cluster

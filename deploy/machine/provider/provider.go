@@ -74,6 +74,10 @@ type Finding struct {
 	Err   error  `json:"-"`               // the error that Text describes, if there is one
 }
 
+func NewErrorFinding(what string, err error) Finding {
+	return Finding{What: what, State: FindingError, Text: err.Error(), Fix: failure.Hint(err), Err: err}
+}
+
 // Error is a failed operation on a hypervisor. Its message contains all fields except Fix. Fix says what the user
 // should do; it may be empty.
 type Error struct {

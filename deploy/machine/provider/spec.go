@@ -96,9 +96,9 @@ const (
 // Identity contains the keys and the node.json that a machine gets at its first boot. Only HostKey is secret: it must
 // not be in a description of the machine (such as libvirt's XML) that other users can read.
 type Identity struct {
-	HostKey        []byte   // private key in OpenSSH's PEM format
-	AuthorizedKeys []string // SSH keys that log in as root
-	Node           []byte   // content of /var/lib/nixbench/node.json
+	HostKey       []byte // private key in OpenSSH's PEM format
+	AuthorizedKey string // SSH key that logs in as root
+	Node          []byte // content of /var/lib/nixbench/node.json
 }
 
 type Network struct {
