@@ -9,6 +9,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -101,16 +102,9 @@ func Parse(data []byte) (*Runtime, error) {
 	return &r, nil
 }
 
-// Machine contains the facts about a machine that nixbench boots.
-type Machine struct {
-	Address netip.Addr // not valid while the address is unknown
-	MAC     string
-	HostKey string
-}
-
 // Make returns the facts of a hive. They contain the nodes of roles whose machines have an address, and the nodes whose
 // deployment.targetHost is an address. The same arguments always give the same facts.
-func Make(hive *nixeval.Hive, machines map[string]Machine) (*Runtime, error) {
+func Make(hive *nixeval.Hive, machines map[string]state.Machine) (*Runtime, error) {
 	r := &Runtime{Version: Version, Cluster: hive.ClusterName(), Nodes: map[string]Node{}, Roles: map[string][]string{}}
 	for role := range hive.Roles {
 		r.Roles[role] = []string{}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -34,7 +35,7 @@ func someHive() *nixeval.Hive {
 }
 
 func TestMake(t *testing.T) {
-	machines := map[string]Machine{
+	machines := map[string]state.Machine{
 		"cp-1": {Address: netip.MustParseAddr("10.0.0.2"), MAC: "52:54:01:00:00:01", HostKey: "ssh-ed25519 A"},
 		"w-1":  {Address: netip.MustParseAddr("10.0.0.3")},
 		"w-2":  {MAC: "52:54:01:00:00:03"}, // no address yet

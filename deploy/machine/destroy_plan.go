@@ -129,16 +129,8 @@ func (m *Manager) PlanAbandon(recorded *state.State, hypervisor string) *Destroy
 	sortByNode(d.Removals)
 	if len(d.Removals) > 0 {
 		// The user needs this if the hypervisor becomes reachable again.
-		h := recorded.Cluster.Hypervisors[hypervisor]
-		var domains []string
-		for _, machine := range d.Removals {
-			domains = append(domains, clusterIdentity(m.Hive, recorded).MachineName(machine.Node))
-		}
-		left := fmt.Sprintf("left on %s, at %s: %s, with their disks, and the keys on them, in pool %s", hypervisor, h.URI, strings.Join(domains, ", "), h.Pool)
-		if n := recorded.Cluster.Network; n.Mode.Ours() {
-			left += ", and network " + n.Name
-		}
-		d.Remaining = []string{left}
+		d.Remaining = []string{fmt.Sprintf("left on %s, at %s: the machines, their disks and keys, the images and the network of the cluster with the id %s",
+			hypervisor, recorded.Cluster.Hypervisors[hypervisor].URI, recorded.Cluster.ID)}
 	}
 	return d
 }

@@ -33,11 +33,7 @@ func (m *Manager) EncodeFacts(recorded *state.State) ([]byte, error) {
 	if len(Booted(m.Hive, m.Hive.Nodes)) == 0 && !m.GeneratesSecrets() {
 		return nil, nil
 	}
-	machines := map[string]facts.Machine{}
-	for node, s := range recorded.Machines {
-		machines[node] = facts.Machine{Address: s.Address, MAC: s.MAC, HostKey: s.HostKey}
-	}
-	r, err := facts.Make(m.Hive, machines)
+	r, err := facts.Make(m.Hive, recorded.Machines)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func TestAbandonHypervisor(t *testing.T) {
 	wantTexts(t, outcomes(results), "w-2 forgotten")
 	want := []string{
 		"w-2 on rack2: its address and its host key are removed from the record",
-		"left on rack2, at fake://rack2/: demo-w-2, with their disks, and the keys on them, in pool nixbench, and network net",
+		"left on rack2, at fake://rack2/: the machines, their disks and keys, the images and the network of the cluster with the id " + before.Cluster.ID,
 	}
 	wantTexts(t, destroyPlan.Lines(), want...)
 	now := w.state()

@@ -289,7 +289,7 @@ func TestMakeRefuses(t *testing.T) {
 	}{
 		{
 			name: "no memory", desired: w[:3], inventories: map[string]provider.Inventory{"a": {FreeMemory: gib}, "b": {FreeMemory: gib / 2}},
-			want: "w-2 and 1 more: no hypervisor has 1.0 GiB of memory left: a has 0 B, b has 512.0 MiB",
+			want: "w-2: no hypervisor has 1.0 GiB of memory left: a has 0 B, b has 512.0 MiB",
 		},
 		{
 			name: "range exhausted", desired: w, cidr: "10.0.0.0/29", inventories: map[string]provider.Inventory{"a": {FreeMemory: 8 * gib}},
