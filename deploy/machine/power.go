@@ -116,22 +116,17 @@ func (p *Power) stopMachine(ctx context.Context, node string, o PowerOptions) er
 	wait := p.Send.Wait(event.Event{Node: node, Phase: event.Stop, Text: "its system to shut down", Until: until})
 	err = power.ShutDown(limited, p.cluster, node, false)
 	wait.End()
-	refused := errors.Is(err, provider.ErrRefused)
 	switch {
 	case ctx.Err() != nil:
 		return failure.On(node, context.Cause(ctx))
-	case err == nil || !refused && limited.Err() == nil:
+	case errors.Is(err, provider.ErrRefused):
+	case err == nil || limited.Err() == nil:
 		return err
-	case refused && !o.Force:
-		return failure.WithHint(err, "nixbench stop --force stops it as a power failure does")
-	case !refused:
-		err = &provider.Error{
-			Hypervisor: p.machines[node].hypervisor, Node: node, Op: "shut down", Err: fmt.Errorf("its system has not shut down within %s", o.Timeout),
-			Fix: "nixbench console " + node + " shows what it waits for; --force stops it as a power failure does, --timeout sets a longer limit",
-		}
+	default:
+		err = &provider.Error{Hypervisor: p.machines[node].hypervisor, Node: node, Op: "shut down", Err: fmt.Errorf("its system has not shut down within %s", o.Timeout)}
 	}
 	if !o.Force {
-		return err
+		return failure.WithHint(err, "nixbench console "+node+" shows what it waits for; nixbench stop --force stops it as a power failure does, --timeout sets a longer limit")
 	}
 	p.Send.Send(event.Event{Kind: event.Message, Node: node, Level: "warning", Text: fmt.Sprintf("%s: %s; its machine is stopped by force", node, fleet.Brief(node, err))})
 	return power.ShutDown(ctx, p.cluster, node, true)

@@ -14,8 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state/runs"
 )
 
-// Set is the machines of a run. Each machine becomes ready independently of the other machines. The methods that other packages call
-// accept nil, which is the set without machines.
+// Set is the machines of a run. Each machine becomes ready independently of the other machines.
 type Set struct {
 	*Starter
 	plan           *OpenPlan
@@ -26,6 +25,9 @@ type Set struct {
 	pending        sync.WaitGroup     // waits for all goroutines: the tasks, the preparation of images, the report of the phase's end
 	stopWaiting    context.CancelFunc // ends the waiting for machines that were started and are not ready yet
 }
+
+// NoMachines returns the set of a run that changes no machines.
+func NoMachines() *Set { return &Set{plan: &OpenPlan{}, stopWaiting: func() {}} }
 
 func (s *Starter) Start(ctx context.Context, plan *OpenPlan) *Set {
 	b := &Set{Starter: s, plan: plan, prerequisites: s.newPrerequisites(ctx, plan), tasks: map[string]*Task{}}
@@ -99,25 +101,10 @@ func countActions(counts map[changes.Action]int) string {
 	return strings.Join(parts, ", ")
 }
 
-func (b *Set) taskOf(node string) *Task {
-	if b == nil {
-		return nil
-	}
-	return b.tasks[node]
-}
-
-// changes returns the changes of the plan; nil if the set is nil.
-func (b *Set) changes() []changes.Change {
-	if b == nil {
-		return nil
-	}
-	return b.plan.Changes
-}
-
 // WaitReady waits until the node's machine is ready or has failed, or ctx ends. It returns at once if nixbench does not manage the
 // node's machine.
 func (b *Set) WaitReady(ctx context.Context, node string) error {
-	t := b.taskOf(node)
+	t := b.tasks[node]
 	if t == nil {
 		return nil
 	}
@@ -130,7 +117,7 @@ func (b *Set) WaitReady(ctx context.Context, node string) error {
 }
 
 func (b *Set) DeferredAction(node string) changes.Action {
-	if t := b.taskOf(node); t != nil && t.deferred != nil {
+	if t := b.tasks[node]; t != nil && t.deferred != nil {
 		return t.deferred.Change.Action
 	}
 	return ""
@@ -145,12 +132,12 @@ func (b *Set) ExecuteDeferred(ctx context.Context, node string) error {
 }
 
 func (b *Set) AnyMachineDeferred() bool {
-	return slices.ContainsFunc(b.changes(), func(c changes.Change) bool { return b.DeferredAction(c.Node) != "" })
+	return slices.ContainsFunc(b.plan.Changes, func(c changes.Change) bool { return b.DeferredAction(c.Node) != "" })
 }
 
 // IsKept reports whether the plan does not change the node's machine, or nixbench does not manage the machine.
 func (b *Set) IsKept(node string) bool {
-	if b.taskOf(node) == nil {
+	if b.tasks[node] == nil {
 		return true
 	}
 	c, _ := b.plan.ChangeOf(node)
@@ -180,7 +167,7 @@ func (b *Set) AwaitAddresses() error {
 // machines that were started and are not ready. The caller must have called AbandonWaits and waited for the tasks.
 func (b *Set) CreationErrors() error {
 	var errs []error
-	for _, c := range b.changes() {
+	for _, c := range b.plan.Changes {
 		var failed *BootError
 		if t := b.tasks[c.Node]; t != nil && errors.As(t.err, &failed) && !failed.Started {
 			errs = append(errs, failed)
@@ -191,22 +178,15 @@ func (b *Set) CreationErrors() error {
 
 // AbandonWaits stops waiting for machines that are not ready. Machines that are being created are still completed. The
 // next run waits until the machines are ready.
-func (b *Set) AbandonWaits() {
-	if b != nil {
-		b.stopWaiting()
-	}
-}
+func (b *Set) AbandonWaits() { b.stopWaiting() }
 
 func (b *Set) Finish() {
-	if b == nil {
-		return
-	}
 	b.pending.Wait()
 	b.stopWaiting()
 	b.plan.Close()
 }
 
-func (b *Set) RemovedNodes() []string { return removedNodes(removals(b.changes())) }
+func (b *Set) RemovedNodes() []string { return removedNodes(removals(b.plan.Changes)) }
 
 func removals(all []changes.Change) []changes.Change {
 	return slices.DeleteFunc(slices.Clone(all), func(c changes.Change) bool { return c.Action != changes.Remove })
@@ -215,9 +195,6 @@ func removals(all []changes.Change) []changes.Change {
 // AwaitUnused waits for all tasks. It reports whether images or networks may become unused, because the plan removes or recreates
 // machines.
 func (b *Set) AwaitUnused() bool {
-	if b == nil {
-		return false
-	}
 	b.pending.Wait()
 	return slices.ContainsFunc(b.plan.Changes, func(c changes.Change) bool {
 		return c.Action == changes.Remove || c.Action == changes.Recreate

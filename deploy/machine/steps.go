@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,7 +32,6 @@ func (s steps) run(ctx context.Context, groups [][]nixeval.Node, change func(con
 	s.send.Send(event.Event{Kind: event.PhaseStart, Phase: s.phase, Total: total})
 	results := []state.NodeResult{}
 	var errs []error
-	var order []state.Outcome // the outcomes that occurred, each once
 	counts := map[state.Outcome]int{}
 	report := func(n nixeval.Node, outcome state.Outcome, text string, err error) {
 		r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: outcome}
@@ -40,9 +40,7 @@ func (s steps) run(ctx context.Context, groups [][]nixeval.Node, change func(con
 		}
 		s.record.RecordResult(r)
 		results = append(results, r)
-		if counts[outcome]++; counts[outcome] == 1 {
-			order = append(order, outcome)
-		}
+		counts[outcome]++
 		s.send.Send(event.Event{Kind: event.NodeResult, Phase: s.step, Node: n.Name, Text: text, Failed: err != nil || outcome == state.Skipped})
 	}
 	for _, group := range groups {
@@ -70,7 +68,7 @@ func (s steps) run(ctx context.Context, groups [][]nixeval.Node, change func(con
 		}
 	}
 	var parts []string
-	for _, outcome := range order {
+	for _, outcome := range slices.Sorted(maps.Keys(counts)) {
 		parts = append(parts, fmt.Sprintf("%d %s", counts[outcome], outcome))
 	}
 	s.send.Send(event.Event{Kind: event.PhaseEnd, Phase: s.phase, Total: total, Failed: len(errs) > 0, Text: strings.Join(parts, ", ")})

@@ -63,7 +63,7 @@ const OnlyLogin activate.Detail = "login"
 func (c *Changer) InspectWith(ctx context.Context, n nixeval.Node, detail activate.Detail) (observed activate.Node, err error) {
 	c.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: n.Name})
 	h, err := c.Fleet.Host(ctx, n)
-	if err == nil && c.Store.State().Rebooting(n.Name) != nil {
+	if err == nil && c.Store.State().LastIntent(n.Name, state.RebootNode) != nil {
 		if err = c.waitForPreviousReboot(ctx, n.Name, h); err == nil {
 			h, err = c.Fleet.Host(ctx, n)
 		}

@@ -59,7 +59,7 @@ const (
 // Afterwards it removes the intent of that run to reboot the node from the state. If the node does not boot in time, it returns no
 // error, because the next inspection of the node reports the problem.
 func (c *Changer) waitForPreviousReboot(ctx context.Context, node string, h activate.Host) error {
-	intent := c.Store.State().Rebooting(node)
+	intent := c.Store.State().LastIntent(node, state.RebootNode)
 	if intent == nil {
 		return nil
 	}

@@ -65,13 +65,13 @@ type run struct {
 	actions  map[string]*MachinePreview // of a preview: the changes of machines, by node
 	removed  []Preview                  // of a preview: the nodes whose machines would be removed
 	obsolete []string                   // their names
-	machines *machine.Set               // nil: no machine is changed
+	machines *machine.Set
 	systems  *systems
 	slots    rollout.Slots // limits how many nodes are copied to or changed at once
 }
 
 func (d *Deployer) newRun(hive *nixeval.Hive, nodes []nixeval.Node, o Options) *run {
-	r := &run{Deployer: d, Options: o, hive: hive, nodes: nodes, slots: rollout.NewSlots(o.Parallel)}
+	r := &run{Deployer: d, Options: o, hive: hive, nodes: nodes, slots: rollout.NewSlots(o.Parallel), machines: machine.NoMachines()}
 	r.systems = newSystems(r)
 	return r
 }

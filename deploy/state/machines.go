@@ -41,10 +41,7 @@ const (
 	RemoveMachine = "remove-machine" // the step that removes a machine; finished when the machine and its disks are removed
 )
 
-// HasIntent reports whether a run began this step of a node or its machine, and no run has finished it.
-func (s *State) HasIntent(node, step string) bool {
-	return slices.ContainsFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == step })
-}
+func (s *State) HasIntent(node, step string) bool { return s.LastIntent(node, step) != nil }
 
 // RecordPlannedMachine records the hypervisor and the image of the node's machine before the machine is created. It deletes the record
 // of deployments to an earlier machine.

@@ -91,9 +91,10 @@ func (s *State) OpenIntents(run, node string) []Intent {
 	return slices.DeleteFunc(slices.Clone(s.Intents), func(i Intent) bool { return i.Node != node || i.Run == run })
 }
 
-func (s *State) Rebooting(node string) *Intent {
+// LastIntent returns the last intent of a run to do this step of a node or its machine, which no run has finished; nil: none.
+func (s *State) LastIntent(node, step string) *Intent {
 	for _, i := range slices.Backward(s.Intents) {
-		if i.Node == node && i.Step == RebootNode {
+		if i.Node == node && i.Step == step {
 			return &i
 		}
 	}

@@ -90,15 +90,21 @@ func (h *Hypervisor) machines(c provider.Cluster) []provider.Actual {
 
 func (h *Hypervisor) Prepare(ctx context.Context, c provider.Cluster, g provider.HostSetup) error {
 	step, ours := Step{Op: "prepare", Name: "network"}, g.Network.Mode.Ours()
-	if err := h.checkNetwork(c, g.Network); err != nil {
-		return h.fail(step, err)
-	}
 	there := network{}
+	var err error
 	h.do(func() {
-		if n := h.networks[g.Network.Name]; n != nil {
+		switch n := h.networks[g.Network.Name]; {
+		case n == nil && g.Network.Mode == provider.Existing:
+			err = fmt.Errorf("there is no network %s", g.Network.Name)
+		case n != nil && ours && n.cluster != c.ID:
+			err = fmt.Errorf("network %s: %w", g.Network.Name, provider.ErrForeign)
+		case n != nil:
 			there = *n
 		}
 	})
+	if err != nil {
+		return h.fail(step, err)
+	}
 	all := []change{
 		{"network", ours && !(there.Active && there.CIDR == g.Network.CIDR), func() {
 			there.cluster, there.Active, there.CIDR = c.ID, true, g.Network.CIDR
@@ -112,30 +118,16 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provider.Cluster, g provider
 		return err
 	}
 	for _, i := range g.Images {
-		step.Detail = i.Hash
-		if err := h.runSteps(ctx, step, change{"image", true, func() {
+		if err := h.runStep(ctx, Step{Op: "prepare", Name: "image", Detail: i.Hash}, func() {
 			if h.images[i.Hash] == nil {
 				h.images[i.Hash] = map[string]bool{}
 			}
 			h.images[i.Hash][c.ID] = true
-		}}); err != nil {
+		}); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
-}
-
-func (h *Hypervisor) checkNetwork(c provider.Cluster, want provider.Network) (err error) {
-	h.do(func() {
-		there := h.networks[want.Name]
-		switch {
-		case want.Mode == provider.Existing && there == nil:
-			err = fmt.Errorf("there is no network %s", want.Name)
-		case want.Mode.Ours() && there != nil && there.cluster != c.ID:
-			err = fmt.Errorf("network %s: %w", want.Name, provider.ErrForeign)
-		}
-	})
-	return err
 }
 
 func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provider.Network, s provider.Spec) error {

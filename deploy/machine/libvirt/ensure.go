@@ -181,11 +181,7 @@ func (h *Hypervisor) Check(ctx context.Context, c provider.Cluster, net provider
 			spec.Firmware = provider.UEFI // the image is not known yet, and the check of a machine with a BIOS could fail only for this reason
 		}
 		if _, err := domainXML(machine{Cluster: c, Network: net, Spec: spec, Host: s.host}); err != nil {
-			fix := ""
-			if spec.XML != "" {
-				fix = fmt.Sprintf("fix roles.%s.xml", spec.Role)
-			}
-			return h.wrapError("", "check the machine's XML", err, fix)
+			return h.wrapError("", "check the machine's XML", err, fmt.Sprintf("fix roles.%s.xml, or what the message names", spec.Role))
 		}
 		const maxContainerName = 64 // bytes; libvirt uses the name as the host name, which Linux limits
 		if name := c.MachineName(spec.Node); s.host.kind == provider.Container && len(name) > maxContainerName {

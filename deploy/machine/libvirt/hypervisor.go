@@ -45,8 +45,6 @@ type Hypervisor struct {
 	volumeTimeout time.Duration
 	// onChange, if set, is called before each change on the hypervisor. Tests set it to interrupt operations.
 	onChange func(what string) error
-
-	storage sync.Mutex // held while the pool or a network is created or removed
 }
 
 var _ provider.Provider = (*Hypervisor)(nil)

@@ -64,8 +64,6 @@ func (s *session) prepareNetwork(c provider.Cluster, want provider.Network, rese
 	if want.Mode == provider.Bridge {
 		return nil
 	}
-	s.h.storage.Lock()
-	defer s.h.storage.Unlock()
 	there, err := s.findNetwork(want.Name)
 	switch {
 	case err != nil:

@@ -61,8 +61,6 @@ func (s *session) describePool(p *libvirt.StoragePool) (*pool, error) {
 
 // ensurePool returns the pool of all volumes. It creates and starts the pool if necessary.
 func (s *session) ensurePool() (*pool, error) {
-	s.h.storage.Lock()
-	defer s.h.storage.Unlock()
 	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
 	if isNotFound(err) {
 		p, err = s.definePool()

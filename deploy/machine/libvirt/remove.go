@@ -72,8 +72,6 @@ func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, last bool) e
 }
 
 func (s *session) cleanNetworks(c provider.Cluster) (inUse, err error) {
-	s.h.storage.Lock()
-	defer s.h.storage.Unlock()
 	// All networks of the cluster are examined, because the network may have another name in the hive now.
 	all, err := s.listNetworks()
 	if err != nil {
@@ -162,8 +160,6 @@ func (p *pool) cleanImages(c provider.Cluster, last bool) error {
 
 // removeIfEmpty removes the pool if it is empty and nixbench created it. The pool's folder remains: it may be older than the pool.
 func (p *pool) removeIfEmpty() error {
-	p.h.storage.Lock()
-	defer p.h.storage.Unlock()
 	names, err := p.p.ListStorageVolumes()
 	if err != nil || len(names) > 0 || !p.ours {
 		return err
