@@ -227,7 +227,7 @@ func TestLabCommands(t *testing.T) {
 	b.compareWithNix(p["m1"].From, p["m1"].To, out)
 	b.run(11, "plan", "--exit-code")
 
-	// Save the plan of m1 and execute it. The page of the run has the difference.
+	// Save the plan of m1 and execute it. The record of the run has the difference.
 	file := filepath.Join(b.dir, "m1.plan")
 	b.run(0, "plan", "--on", "m1", "--out", file)
 	saved, err := os.ReadFile(file)
@@ -236,10 +236,10 @@ func TestLabCommands(t *testing.T) {
 	}
 	b.run(0, "apply", file)
 	b.checkEqual("executed", b.l.Run(t, "m1", "cat /etc/x")+b.l.Run(t, "m2", "cat /etc/x"), "twoone")
-	page, _ := b.run(0, "runs", "last", "--html", "-o", "-")
-	for _, want := range []string{"<h2>What changed</h2>", "<b>~</b> extra.service", "<b>~</b> x"} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page lacks %s", want)
+	shown, _ := b.run(0, "runs", "last")
+	for _, want := range []string{"units: ~ extra.service", "/etc: ~ tool, ~ x"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("the run lacks %s", want)
 		}
 	}
 	second := b.status(0, "--drift")
