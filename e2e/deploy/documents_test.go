@@ -58,9 +58,6 @@ func TestDocuments(t *testing.T) {
 	if done < 7 {
 		t.Errorf("the documents have only %d commands, want at least 7", done)
 	}
-	if pages, _ := filepath.Glob(filepath.Join(s.dir, "*.html")); len(pages) != 1 {
-		t.Errorf("pages of runs: %q", pages)
-	}
 	db = ""
 	hive(big, small)
 	s.says(s.run(0, "plan"), "unchanged")

@@ -60,10 +60,10 @@ func TestHealthChecks(t *testing.T) {
 	s.says(s.run(0, "check", "--on", "m1"), "health checks of 1 node pass")
 	s.run(0, "status", "--check", "--on", "m1")
 	s.runOn("m1", "systemctl stop web")
-	s.says(s.run(9, "check", "--on", "m1", "--timeout", "1s"), "m1: health check web: ")
+	s.says(s.run(9, "check", "--on", "m1", "--timeout", "1s"), "health check web: http://127.0.0.1:8080/healthz: connection refused")
 	s.says(s.run(9, "status", "--check", "--on", "m1"), "m1: health check web: http://127.0.0.1:8080/healthz: connection refused", "unhealthy, or not in the expected state: m1")
 	s.saysNot(s.run(0, "status", "--check", "--on", "m1", "--no-health-checks"), "health check web")
-	s.says(s.run(9, "apply", "--on", "m1", "--timeout", "check=1s"), "1 unchanged", "m1: health check web: ")
+	s.says(s.run(9, "apply", "--on", "m1", "--timeout", "check=1s"), "1 unchanged", "health check web: http://127.0.0.1:8080/healthz: connection refused")
 	s.run(0, "apply", "--no-health-checks")
 	s.checkWhich("m1=two", "m2=two", "m3=two")
 }
