@@ -47,7 +47,7 @@ func demoStatus() (rows []inspect.Status) {
 		rows = append(rows, inspect.Status{
 			Node: name, Role: strings.TrimRight(name, "-12"), Address: fmt.Sprintf("192.168.222.%d", 102+i), System: inspect.AsDeployed, State: "running", Boots: 12, Generation: 12,
 			Uptime: 7800, Time: now, LastRun: &inspect.LastRun{Outcome: "committed", Time: now.Add(-65 * time.Minute)},
-			Member: &inspect.Member{Ready: true, Version: "1.34.4"}, Machine: &machine.Status{State: "running"},
+			Member: &engine.Status{Ready: true, Version: "1.34.4"}, Machine: &machine.Status{State: "running"},
 			Figures: &inspect.Figures{Processors: 4, ProcessorsUsed: &busy, Memory: 4 << 30, MemoryUsed: 1 << 30, Disk: 20 << 30, DiskUsed: 5 << 30},
 		})
 	}

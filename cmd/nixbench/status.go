@@ -95,8 +95,8 @@ var statusColumns = []ui.Column[inspect.Status]{
 	{Title: "NODE", Format: func(s inspect.Status) string { return s.Node }},
 	{Title: "SYSTEM", Format: func(s inspect.Status) string { return s.System }},
 	{Title: "UNITS", Format: formatUnits},
-	{Title: "MEMBER", Format: ifKnown(memberOf, func(m inspect.Member) string { return m.String() }), Optional: true},
-	{Title: "VERSION", Format: ifKnown(memberOf, func(m inspect.Member) string { return m.Version }), Optional: true},
+	{Title: "MEMBER", Format: ifKnown(memberOf, func(m engine.Status) string { return m.String() }), Optional: true},
+	{Title: "VERSION", Format: ifKnown(memberOf, func(m engine.Status) string { return m.Version }), Optional: true},
 	{Title: "LAST RUN", Format: formatLastRun},
 	{Title: "MACHINE", Format: ifKnown(func(s inspect.Status) *machine.Status { return s.Machine }, func(m machine.Status) string { return m.State }), Optional: true},
 }
@@ -111,7 +111,7 @@ var wideColumns = []ui.Column[inspect.Status]{
 	{Title: "DISK", Format: ifKnown(figuresOf, func(f inspect.Figures) string { return formatUse(f.DiskUsed, f.Disk) })},
 }
 
-func memberOf(s inspect.Status) *inspect.Member { return s.Member }
+func memberOf(s inspect.Status) *engine.Status { return s.Member }
 
 func figuresOf(s inspect.Status) *inspect.Figures { return s.Figures }
 

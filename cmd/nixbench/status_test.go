@@ -55,7 +55,7 @@ func TestStatusTable(t *testing.T) {
 	busy := 0.42
 	rows := []inspect.Status{
 		{Node: "cp-1", Role: "cp", Address: "10.0.0.2", System: inspect.AsDeployed, State: "running", Boots: 3, Generation: 3, Reboot: true,
-			Member:  &inspect.Member{Ready: true, Cordoned: true, Version: "1.34.4"},
+			Member:  &engine.Status{Ready: true, Cordoned: true, Version: "1.34.4"},
 			Figures: &inspect.Figures{Processors: 4, ProcessorsUsed: &busy, Memory: 4 << 30, MemoryUsed: 1 << 30, Disk: 20 << 30, DiskUsed: 5 << 30}},
 		{Node: "web", System: inspect.Unreachable},
 	}

@@ -139,18 +139,30 @@ type Keyholder interface {
 	MembersWithout(ctx context.Context, secret, sum string) ([]string, error)
 }
 
+// Status is the state of a member. The fields with names in JSON are in the output of nixbench status.
 type Status struct {
-	Ready   bool
-	Drained bool // a drain has marked the member, and it is not uncordoned yet
+	Ready   bool `json:"ready"`
+	Drained bool `json:"-"` // a drain has marked the member, and it is not uncordoned yet
 	// OneByOne is set if members of this role are changed one at a time, such as control planes. The hive may lack the member.
-	OneByOne bool
+	OneByOne bool `json:"-"`
 	// Cordoned is set if the member takes no new work, because nixbench or an administrator has cordoned or drained it.
-	Cordoned bool
+	Cordoned bool `json:"cordoned"`
 	// Reason is why the member is out of service, if the engine knows it.
-	Reason string
+	Reason string `json:"-"`
 	// Version is the version of the engine's program (such as slurmd) on the member. It is empty if the engine does not report
 	// the versions of its members.
-	Version string
+	Version string `json:"version,omitempty"`
+}
+
+func (s Status) String() string {
+	text := "Ready"
+	if !s.Ready {
+		text = "NotReady"
+	}
+	if s.Cordoned {
+		text += ", cordoned"
+	}
+	return text
 }
 
 // Cluster is what an engine needs to manage the cluster of a hive.

@@ -166,20 +166,3 @@ func HealthConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int) []chec
 		},
 	}}
 }
-
-// Certificates returns the certificates of nodes by node name. A node that does not answer or is not a member has none.
-func Certificates(ctx context.Context, engines []engine.Engine, nodes []nixeval.Node, parallel int) map[string][]engine.Certificate {
-	out := map[string][]engine.Certificate{}
-	for _, e := range engines {
-		certified, ok := e.(engine.Certified)
-		if !ok {
-			continue
-		}
-		for node, found := range askEach(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) ([]engine.Certificate, error) {
-			return certified.Certificates(ctx, n.Name)
-		}) {
-			out[node] = append(out[node], found...)
-		}
-	}
-	return out
-}

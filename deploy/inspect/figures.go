@@ -49,18 +49,15 @@ printf '{"processors": %d, "memory": %d, "memoryUsed": %d, "disk": %d, "diskUsed
 echo '}'
 `
 
-// ReadFigures returns the figures of nodes, by node name. It runs one command on each node, for half a second. A node
-// that does not answer has no figures.
-func ReadFigures(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, parallel int) map[string]*Figures {
-	return askEach(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (*Figures, error) {
-		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-		defer cancel()
-		text, err := f.Run(ctx, n.Name, nil, "sh", "-c", figuresScript)
-		if err != nil {
-			return nil, err
-		}
-		return parseFigures(string(text))
-	})
+// ReadFigures returns the figures of a node. It runs one command on the node, for half a second.
+func ReadFigures(ctx context.Context, f *fleet.Fleet, n nixeval.Node) (*Figures, error) {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	text, err := f.Run(ctx, n.Name, nil, "sh", "-c", figuresScript)
+	if err != nil {
+		return nil, err
+	}
+	return parseFigures(string(text))
 }
 
 // maxFigures is the maximal size of the output of figuresScript in bytes; more is ignored.

@@ -14,17 +14,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// askEach calls ask for each node, and returns the answers by node name. A node that does not answer has none.
-func askEach[T any](ctx context.Context, nodes []nixeval.Node, parallel int, ask func(context.Context, nixeval.Node) (T, error)) map[string]T {
-	out := map[string]T{}
-	for _, o := range fleet.Each(ctx, nodes, parallel, ask) {
-		if o.Err == nil {
-			out[o.Node.Name] = o.Value
-		}
-	}
-	return out
-}
-
 // Nodes inspects every node with one login and one command for each node. It changes nothing. A node that cannot be reached does
 // not delay the inspection of the others.
 func Nodes(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, parallel int, send event.Sink) []fleet.Outcome[activate.Node] {
@@ -57,34 +46,19 @@ func FailureReasons(ctx context.Context, f *fleet.Fleet, inspected []fleet.Outco
 			units[o.Node.Name] = o.Value.Failed
 		}
 	}
-	return askEach(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (map[string]string, error) {
-		faults, err := engine.Cluster{Members: []engine.Member{{Node: n.Name}}, Run: f.Run}.FindFaults(ctx, n.Name, units[n.Name]...)
+	all := map[string]map[string]string{}
+	for _, o := range fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) ([]engine.Fault, error) {
+		return engine.Cluster{Members: []engine.Member{{Node: n.Name}}, Run: f.Run}.FindFaults(ctx, n.Name, units[n.Name]...)
+	}) {
 		reasons := map[string]string{}
-		for _, fault := range faults {
+		for _, fault := range o.Value {
 			if fault.Unit != "" && fault.Log != "" { // Log has no lines of systemd, which are the same for every failure
 				reasons[fault.Unit] = fault.Log
 			}
 		}
-		return reasons, err
-	})
-}
-
-// Member is the state of a node in its cluster, as the cluster's engine reports it.
-type Member struct {
-	Ready    bool   `json:"ready"`
-	Cordoned bool   `json:"cordoned"` // takes no new work
-	Version  string `json:"version,omitempty"`
-}
-
-func (m Member) String() string {
-	text := "Ready"
-	if !m.Ready {
-		text = "NotReady"
+		all[o.Node.Name] = reasons
 	}
-	if m.Cordoned {
-		text += ", cordoned"
-	}
-	return text
+	return all
 }
 
 // membersTimeout is how long an engine may take to list its members.
@@ -100,10 +74,9 @@ func NewUnknownError(err error, seen string) error {
 	return failure.WithHint(failure.WithKind(failure.Cluster, err), "nixbench apply starts units of the cluster that are stopped")
 }
 
-// Members returns the members of the engines' clusters, by node name. The error joins one error of [NewUnknownError] for each engine that
-// does not answer.
-func Members(ctx context.Context, engines []engine.Engine) (map[string]*Member, error) {
-	out := map[string]*Member{}
+// addMembers adds to each row the node's status as a member of its cluster. The error joins one error of [NewUnknownError] for each
+// engine that does not answer.
+func addMembers(ctx context.Context, engines []engine.Engine, rows map[string]*Status) error {
 	var errs []error
 	for _, e := range engines {
 		one, cancel := context.WithTimeout(ctx, membersTimeout)
@@ -116,9 +89,12 @@ func Members(ctx context.Context, engines []engine.Engine) (map[string]*Member, 
 			}
 			errs = append(errs, NewUnknownError(err, seen))
 		}
-		for node, s := range members {
-			out[node] = &Member{Ready: s.Ready, Cordoned: s.Cordoned, Version: s.Version}
+		for node, m := range members {
+			if row := rows[node]; row != nil {
+				m.Ready = m.Ready && !row.Machine.Off() // the cluster notices only after a while that a machine is off
+				row.Member = &m
+			}
 		}
 	}
-	return out, errors.Join(errs...)
+	return errors.Join(errs...)
 }

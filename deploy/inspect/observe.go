@@ -66,43 +66,40 @@ func Observe(ctx context.Context, q Query) (*ClusterStatus, error) {
 		}
 	}
 	inspected := <-inspections
-	more := q.askForDetails(ctx, inspected)
-
-	byName := map[string]fleet.Outcome[activate.Node]{}
+	outcomes := map[string]fleet.Outcome[activate.Node]{}
 	for _, o := range inspected {
-		byName[o.Node.Name] = o
+		outcomes[o.Node.Name] = o
 	}
-	out := &ClusterStatus{Rows: make([]Status, len(q.Nodes)), Outside: map[string]string{}, MembersErr: more.membersErr}
+	out := &ClusterStatus{Rows: make([]Status, len(q.Nodes)), Outside: map[string]string{}}
+	rows := map[string]*Status{}
 	for i, n := range q.Nodes {
-		o, asked := byName[n.Name]
+		o, asked := outcomes[n.Name]
 		if !asked {
 			o = fleet.Outcome[activate.Node]{Node: n, Err: fleet.NewNoHostError(n, false)}
 		}
-		row := StatusOf(o, q.Recorded.Nodes[n.Name], desired, time.Now())
+		row := &out.Rows[i]
+		rows[n.Name], *row = row, StatusOf(o, q.Recorded.Nodes[n.Name], desired, time.Now())
 		row.Machine = found[n.Name]
 		if row.Machine.Off() && row.System == Unreachable { // then the failed connection is no error
 			row.System, row.Error = NotBooted, ""
 		}
-		row.Role, row.Address = n.Role, findAddress(ctx, q.Fleet, n, asked, found[n.Name])
-		row.Certificates, row.Reasons = more.certificates[n.Name], more.reasons[n.Name]
-		row.Member, row.Figures, row.Unhealthy = more.members[n.Name], more.figures[n.Name], more.unhealthy[n.Name]
-		if row.Member != nil && row.Machine.Off() { // the cluster notices this only after a while
-			row.Member.Ready = false
-		}
-		out.Rows[i] = row
-		if text := describeOutside(q.Fleet.Hive(), o, row.Member, more.membersErr); text != "" {
-			out.Outside[n.Name] = text
-			out.Notes = append(out.Notes, n.Name+": "+text)
+		row.Role, row.Address = n.Role, findAddress(ctx, q.Fleet, n, asked, row.Machine)
+	}
+	out.MembersErr = q.addDetails(ctx, inspected, rows)
+	for _, o := range inspected {
+		if text := describeOutside(q.Fleet.Hive(), o, rows[o.Node.Name].Member, out.MembersErr); text != "" {
+			out.Outside[o.Node.Name] = text
+			out.Notes = append(out.Notes, o.Node.Name+": "+text)
 		}
 	}
-	if err := more.membersErr; err != nil {
-		out.Notes = append(out.Notes, err.Error())
+	if out.MembersErr != nil {
+		out.Notes = append(out.Notes, out.MembersErr.Error())
 	}
 	return out, errors.Join(append([]error{machinesErr, evalErr}, fleet.Errors(inspected)...)...)
 }
 
 // describeOutside returns why a node that answers is no member of the cluster that it has in the hive, or an empty string.
-func describeOutside(hive *nixeval.Hive, o fleet.Outcome[activate.Node], member *Member, membersErr error) string {
+func describeOutside(hive *nixeval.Hive, o fleet.Outcome[activate.Node], member *engine.Status, membersErr error) string {
 	if text := DescribeEngineMismatch(hive, o); text != "" {
 		return text
 	}
@@ -112,18 +109,9 @@ func describeOutside(hive *nixeval.Hive, o fleet.Outcome[activate.Node], member 
 	return ""
 }
 
-// statusDetails are the details that nixbench status reads from inspected nodes and their engines, by node name.
-type statusDetails struct {
-	certificates map[string][]engine.Certificate
-	reasons      map[string]map[string]string
-	figures      map[string]*Figures
-	members      map[string]*Member
-	membersErr   error
-	unhealthy    map[string]string // the errors of the health checks
-}
-
-// askForDetails asks the nodes and the engines for all details at the same time.
-func (q Query) askForDetails(ctx context.Context, inspected []fleet.Outcome[activate.Node]) statusDetails {
+// addDetails asks the inspected nodes and the engines for all details at the same time, and adds them to the rows of the nodes. The
+// error says why the state of members is unknown.
+func (q Query) addDetails(ctx context.Context, inspected []fleet.Outcome[activate.Node], rows map[string]*Status) (membersErr error) {
 	var answered, inCluster []nixeval.Node
 	for _, o := range inspected {
 		if o.Err != nil {
@@ -134,31 +122,48 @@ func (q Query) askForDetails(ctx context.Context, inspected []fleet.Outcome[acti
 			inCluster = append(inCluster, o.Node)
 		}
 	}
-	var out statusDetails
 	var all sync.WaitGroup
-	all.Go(func() { out.certificates = Certificates(ctx, q.Engines, inCluster, q.Parallel) })
-	all.Go(func() { out.reasons = FailureReasons(ctx, q.Fleet, inspected, q.Parallel) })
-	if len(inCluster) > 0 { // without a node that answers, the engine cannot answer either
-		all.Go(func() { out.members, out.membersErr = Members(ctx, q.Engines) })
+	ask := func(nodes []nixeval.Node, add func(context.Context, nixeval.Node, *Status)) {
+		all.Go(func() {
+			fleet.Each(ctx, nodes, q.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+				add(ctx, n, rows[n.Name])
+				return struct{}{}, nil
+			})
+		})
 	}
+	ask(inCluster, func(ctx context.Context, n nixeval.Node, row *Status) {
+		for _, e := range q.Engines {
+			if certified, ok := e.(engine.Certified); ok {
+				found, _ := certified.Certificates(ctx, n.Name) // a node that does not answer has none
+				row.Certificates = append(row.Certificates, found...)
+			}
+		}
+	})
 	if q.Figures {
-		all.Go(func() { out.figures = ReadFigures(ctx, q.Fleet, answered, q.Parallel) })
+		ask(answered, func(ctx context.Context, n nixeval.Node, row *Status) { row.Figures, _ = ReadFigures(ctx, q.Fleet, n) })
+	}
+	all.Go(func() {
+		for node, reasons := range FailureReasons(ctx, q.Fleet, inspected, q.Parallel) {
+			rows[node].Reasons = reasons
+		}
+	})
+	if len(inCluster) > 0 { // without a node that answers, the engine cannot answer either
+		all.Go(func() { membersErr = addMembers(ctx, q.Engines, rows) })
 	}
 	if q.Health {
 		all.Go(func() {
-			out.unhealthy = map[string]string{}
 			for _, o := range fleet.Each(ctx, answered, q.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 				checks, err := health.Of(ctx, q.Fleet, n)
 				return struct{}{}, errors.Join(err, checks.Probe(ctx))
 			}) {
 				if o.Err != nil {
-					out.unhealthy[o.Node.Name] = failure.TextOn(o.Node.Name, o.Err)
+					rows[o.Node.Name].Unhealthy = failure.TextOn(o.Node.Name, o.Err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	return out
+	return membersErr
 }
 
 // findAddress returns the address of a node's machine, or otherwise the one at which nixbench asked the node, or an empty string.

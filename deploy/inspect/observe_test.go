@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -13,18 +14,18 @@ import (
 func TestCheckStatus(t *testing.T) {
 	slurm := &nixeval.Engine{Kind: "slurm"}
 	unknown := errors.New("no answer")
-	ready := &Member{Ready: true}
+	ready := &engine.Status{Ready: true}
 	for name, test := range map[string]struct {
 		desired *nixeval.Engine
 		running string
-		member  *Member
+		member  *engine.Status
 		err     error
 		note    string
 		healthy bool
 	}{
 		"no engine":       {nil, "", nil, nil, "", true},
 		"ready":           {slurm, "slurm", ready, nil, "", true},
-		"not ready":       {slurm, "slurm", &Member{}, nil, "", false},
+		"not ready":       {slurm, "slurm", &engine.Status{}, nil, "", false},
 		"no member":       {slurm, "slurm", nil, nil, "is no member of its cluster", false},
 		"unknown":         {slurm, "slurm", nil, unknown, "", true}, // the error is reported
 		"no file":         {slurm, "", ready, nil, "", true},

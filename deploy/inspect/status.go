@@ -52,7 +52,7 @@ type Status struct {
 	// Machine is nil if nixbench does not manage the node's machine, or if no hypervisor answers.
 	Machine *machine.Status `json:"machine,omitempty"`
 	// Member is nil if the node is no member of a cluster, or if the cluster does not answer.
-	Member *Member `json:"member,omitempty"`
+	Member *engine.Status `json:"member,omitempty"`
 	// Figures is nil unless they were asked for.
 	Figures *Figures `json:"figures,omitempty"`
 	// Certificates contains the certificates of the node's cluster member.

@@ -38,7 +38,9 @@ func TestHostileNode(t *testing.T) {
 				if command == "" {
 					_, err := w.session(t.Context(), "reboot", func(d *Deployer) error {
 						_, _ = d.Preview(t.Context(), w.hive, w.hive.Nodes, Options{Options: plan.Options{WithoutKeys: true}})
-						inspect.ReadFigures(t.Context(), d.Fleet, w.hive.Nodes, 0)
+						for _, n := range w.hive.Nodes {
+							_, _ = inspect.ReadFigures(t.Context(), d.Fleet, n)
+						}
 						_, err := d.ExecuteSteps(t.Context(), PlanReboot(inspect.Nodes(t.Context(), d.Fleet, w.hive.Nodes[:1], 0, nil), false), Options{RebootTimeout: 500 * time.Millisecond})
 						return err
 					})
