@@ -102,7 +102,7 @@ func (t *Tail[T]) read(ctx context.Context, offset int) (lines []T, next int, er
 // line of the file.
 func (t *Tail[T]) Begin(ctx context.Context, isFirst func(T) bool) error {
 	t.offset, t.active = 0, time.Now()
-	return engine.Poll(ctx, min(t.Poll, engine.PollInterval), func() (bool, error) {
+	return Poll(ctx, min(t.Poll, engine.PollInterval), func() (bool, error) {
 		lines, _, err := t.read(ctx, 0)
 		if err != nil || slices.ContainsFunc(lines, isFirst) {
 			return err == nil, err
@@ -139,4 +139,19 @@ func (t *Tail[T]) Read(add func([]T)) func() Reading {
 // lastContext returns a context for commands that run after ctx has ended, such as those that read the end of a program's output.
 func lastContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+}
+
+// Poll calls probe again and again, with a pause, until probe returns true or an error. When ctx ends, Poll returns the cause of
+// that end.
+func Poll(ctx context.Context, pause time.Duration, probe func() (done bool, err error)) error {
+	for {
+		done, err := probe()
+		switch {
+		case ctx.Err() != nil && !done:
+			return context.Cause(ctx)
+		case done || err != nil:
+			return err
+		}
+		engine.Sleep(ctx, pause)
+	}
 }

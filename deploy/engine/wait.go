@@ -29,18 +29,14 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Poll calls probe again and again, with a pause, until probe returns true or an error. When ctx ends, Poll returns the cause of
-// that end.
-func Poll(ctx context.Context, pause time.Duration, probe func() (done bool, err error)) error {
-	for {
-		done, err := probe()
-		switch {
-		case ctx.Err() != nil && !done:
-			return context.Cause(ctx)
-		case done || err != nil:
+// Retry calls f, again and again with a pause, until f returns nil or an error that is not temporary, or until the time limit is over or
+// ctx ends. It returns the last error of f. If isTemporary is nil, all errors are.
+func Retry(ctx context.Context, limit time.Duration, isTemporary func(error) bool, f func() error) error {
+	for end := time.Now().Add(limit); ; {
+		err := f()
+		if err == nil || isTemporary != nil && !isTemporary(err) || time.Now().After(end) || !Sleep(ctx, PollInterval) {
 			return err
 		}
-		Sleep(ctx, pause)
 	}
 }
 

@@ -17,6 +17,14 @@ type NodeError struct {
 	Err  error
 }
 
+// NewNodeError returns err as the error of a step on a node, or nil for nil.
+func NewNodeError(node string, step event.Phase, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &NodeError{Node: node, Step: step, Err: err}
+}
+
 func (e *NodeError) Error() string               { return failure.Message(e) }
 func (e *NodeError) Unwrap() error               { return e.Err }
 func (e *NodeError) OnNode() (node, text string) { return e.Node, failure.TextOn(e.Node, e.Err) }

@@ -46,14 +46,6 @@ func (t Task) membership() *state.Membership {
 	return state.NewMembership(t.Node.Role, t.Deployment.Engine)
 }
 
-// nodeError returns err as the error of a step on a node, or nil for nil.
-func nodeError(node string, step event.Phase, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &fleet.NodeError{Node: node, Step: step, Err: err}
-}
-
 // Result is the result of a change of one node.
 type Result struct {
 	Outcome state.Outcome
@@ -79,7 +71,7 @@ func (c *Changer) Deploy(ctx context.Context, t Task, o Options) (Result, error)
 	var lost *activate.LostSightError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &lost) {
 		// report why the run was cancelled, and not an error that the cancellation caused
-		err = nodeError(t.Node.Name, event.Deploy, context.Cause(ctx))
+		err = fleet.NewNodeError(t.Node.Name, event.Deploy, context.Cause(ctx))
 	}
 	return result, err
 }
@@ -104,7 +96,7 @@ func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result
 	case DryActivate:
 		result, err := c.Activator.Activate(ctx, t.Node.Name, h, c.newRequest(t, o))
 		if err != nil {
-			return failed, nodeError(t.Node.Name, event.Activate, err)
+			return failed, fleet.NewNodeError(t.Node.Name, event.Activate, err)
 		}
 		return Result{Outcome: state.Unchanged, Text: formatDryActivation(result)}, nil
 	}
@@ -183,7 +175,7 @@ func (c *Changer) Transfer(ctx context.Context, t Task, o Options) error {
 	}
 	ended.Failed = err != nil
 	c.Send.Send(ended)
-	return nodeError(name, event.Copy, err)
+	return fleet.NewNodeError(name, event.Copy, err)
 }
 
 // newRequest returns the request with which package activate activates the system of a task.
@@ -253,7 +245,7 @@ func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, r
 		result.Activation = &activation
 	}
 	if err != nil {
-		return result, nodeError(name, event.Activate, err)
+		return result, fleet.NewNodeError(name, event.Activate, err)
 	}
 	result.unchecked = !checked && (activation.Changed || recovered || activation.PreviousRun != nil) && !activation.OnlyBoots()
 	result.Text = formatActivation(activation, t.Observed)
@@ -276,7 +268,7 @@ func (c *Changer) CheckHealth(ctx context.Context, n nixeval.Node, o Options, re
 		err = checks.Await(ctx, event.Check, c.Send)
 	}
 	if err != nil {
-		return nodeError(n.Name, event.Activate, fmt.Errorf("%w; %s", err, result))
+		return fleet.NewNodeError(n.Name, event.Activate, fmt.Errorf("%w; %s", err, result))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -26,7 +27,7 @@ func (c *Changer) finishPreviousActivation(ctx context.Context, h host, t Task, 
 		return false, err
 	}
 	finished, err := c.Activator.FinishPrevious(ctx, t.Node.Name, h, t.Closure.Out, func(ctx context.Context) error { return checks.Await(ctx, event.Confirm, c.Send) })
-	return finished != nil, nodeError(t.Node.Name, event.Activate, err)
+	return finished != nil, fleet.NewNodeError(t.Node.Name, event.Activate, err)
 }
 
 // keyBackupMode returns how long the node keeps a backup of the keys that an upload replaces. when says which keys are uploaded:
@@ -70,7 +71,7 @@ func (c *Changer) DropKeyBackup(ctx context.Context, n nixeval.Node) error {
 	if err == nil {
 		err = c.Uploader.DropBackup(ctx, n.Name, h)
 	}
-	return nodeError(n.Name, event.Keys, err)
+	return fleet.NewNodeError(n.Name, event.Keys, err)
 }
 
 // updateKeys uploads the keys of a node whose system does not change, because the node already runs the desired system or the goal
@@ -107,7 +108,7 @@ func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, whe
 	set.KeepOld = o.Goal == Boot || o.Goal == Test // after boot and test, the node runs one system and boots another, and the other system needs the old keys
 	set.Restart = when != secrets.Pre && o.Goal != Boot
 	result, err := c.Uploader.Upload(ctx, h, set)
-	return result, nodeError(t.Node.Name, event.Keys, err)
+	return result, fleet.NewNodeError(t.Node.Name, event.Keys, err)
 }
 
 // uploadLateKeys uploads the keys that are due after a switch, while the node still waits for its first confirmation. So the node

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -27,7 +28,7 @@ func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeo
 	begin := time.Now()
 	intent := state.Intent{Run: c.RunID, Node: n.Name, Step: state.RebootNode, Path: boot, Since: begin.UTC()}
 	if err := c.Store.Begin(intent); err != nil {
-		return after, "", nodeError(n.Name, event.Activate, err)
+		return after, "", fleet.NewNodeError(n.Name, event.Activate, err)
 	}
 	after, err = c.Activator.Reboot(ctx, n.Name, h, timeout)
 	if ctx.Err() == nil { // if ctx has ended, the intent stays, and the next run waits for the node
@@ -35,7 +36,7 @@ func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeo
 	}
 	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Activate, Node: n.Name, Failed: err != nil})
 	if err != nil {
-		return after, "", nodeError(n.Name, event.Activate, err)
+		return after, "", fleet.NewNodeError(n.Name, event.Activate, err)
 	}
 	c.Fleet.Drop(n.Name) // close the connection to the system that ran before the reboot
 	text = fmt.Sprintf("back after %s", time.Since(begin).Round(100*time.Millisecond))

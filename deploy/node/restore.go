@@ -8,6 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -65,7 +66,7 @@ func (c *Changer) RollBack(ctx context.Context, n nixeval.Node, before activate.
 	activation, outcome, err := c.ApplySystem(ctx, n.Name, h, newEarlierTarget(before, activate.Request{Run: c.RunID, Path: path, Generation: generation, Goal: activate.Switch}, o))
 	result := Result{Outcome: outcome, Activation: &activation}
 	if err != nil {
-		return result, nodeError(n.Name, event.Activate, err)
+		return result, fleet.NewNodeError(n.Name, event.Activate, err)
 	}
 	result.Text = formatActivation(activation, before)
 	return result, nil

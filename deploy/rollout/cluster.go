@@ -200,15 +200,7 @@ func (r reporter) runStep(ctx context.Context, e engine.Engine, nodes []string, 
 	if errors.As(err, &one) {
 		failed = one.Node
 	}
-	return failedStep(failed, err)
-}
-
-// failedStep returns an error of a step with a cluster member, such as a drain. It returns nil for nil.
-func failedStep(node string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &fleet.NodeError{Node: node, Step: event.Drain, Err: err}
+	return fleet.NewNodeError(failed, event.Drain, err)
 }
 
 // watch calls step, which waits for members. If the wait takes long, watch inspects the nodes of these members, and sends an event

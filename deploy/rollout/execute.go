@@ -197,7 +197,7 @@ func (r *Rollout) changeNode(ctx context.Context, n plan.Node, earlier []Result,
 	cluster, name := r.Cluster, n.Node.Name
 	if m := cluster.Members[name]; n.Joins && m.Recreated { // so that the node can join the cluster as a new member
 		if err := m.Engine.RemoveMember(ctx, name); err != nil {
-			return notChanged(n, state.Failed, "", failedStep(name, err))
+			return notChanged(n, state.Failed, "", fleet.NewNodeError(name, event.Drain, err))
 		}
 	}
 	if n.Changes && !r.Restores {
@@ -249,7 +249,7 @@ func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Res
 		if err := cluster.runStep(ctx, e, []string{other}, "is about to join", func(ctx context.Context) error {
 			return e.WaitReady(ctx, other, cluster.sendProgress)
 		}); err != nil {
-			return notChanged(n, state.Failed, "", failedStep(name, fmt.Errorf("it is not recreated while another member that must change alone has not joined: %w", err)))
+			return notChanged(n, state.Failed, "", fleet.NewNodeError(name, event.Drain, fmt.Errorf("it is not recreated while another member that must change alone has not joined: %w", err)))
 		}
 	}
 	if err := NewCluster([]engine.Engine{e}, cluster.observer).RemoveMembers(ctx, []string{name}, !n.Drain); err != nil {
@@ -259,7 +259,7 @@ func (r *Rollout) recreateMember(ctx context.Context, n plan.Node, earlier []Res
 	if result.Err != nil {
 		return result
 	}
-	if result.Err = failedStep(name, r.admit(ctx, name)); result.Err == nil {
+	if result.Err = fleet.NewNodeError(name, event.Drain, r.admit(ctx, name)); result.Err == nil {
 		result.Err = cluster.waitAndUncordon(ctx, e, name)
 	}
 	return result

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/plan"
@@ -188,7 +189,7 @@ func (cluster Cluster) UncordonDrained(ctx context.Context) error {
 		m := cluster.drained[node]
 		switch {
 		case m.Kind == "":
-			return failedStep(node, m.Engine.Uncordon(ctx, node))
+			return fleet.NewNodeError(node, event.Drain, m.Engine.Uncordon(ctx, node))
 		case !cluster.observer.Store.Node(node).Memberships[m.Kind].Drained || cluster.hasLeft(node, m.Kind):
 			return nil
 		}

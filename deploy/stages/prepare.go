@@ -213,10 +213,7 @@ func (r *run) decideNode(ctx context.Context, n nixeval.Node, c nixeval.Closure,
 	}
 	if decided.Keys && !isDown(decided.Machine) {
 		keys, err := r.Uploader.Load(ctx, n.Name, decided.Deployment, secrets.All)
-		if err != nil {
-			decided.Err = &fleet.NodeError{Node: n.Name, Step: event.Keys, Err: err}
-		}
-		decided.KeySet = &keys
+		decided.KeySet, decided.Err = &keys, fleet.NewNodeError(n.Name, event.Keys, err)
 	}
 	return decided
 }
@@ -235,7 +232,7 @@ func (r *run) observeNode(n nixeval.Node, c nixeval.Closure, built bool, p *prep
 	}
 	decided := plan.DecideNode(o, r.Options.Options)
 	if decided.Action == plan.WouldRefuse {
-		decided.Err = &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: decided.Err}
+		decided.Err = fleet.NewNodeError(n.Name, event.Activate, decided.Err)
 	}
 	return decided
 }

@@ -36,11 +36,7 @@ func (d *Deployer) rebootNode(ctx context.Context, s Step, o Options, finish fun
 // UploadVolatileKeys uploads the keys of a booted node that are in /run, because the boot has deleted them. It uploads none to a node
 // that nixbench has not deployed, and removes none.
 func (d *Deployer) UploadVolatileKeys(ctx context.Context, n nixeval.Node) (err error) {
-	defer func() {
-		if err != nil {
-			err = &fleet.NodeError{Node: n.Name, Step: event.Keys, Err: err}
-		}
-	}()
+	defer func() { err = fleet.NewNodeError(n.Name, event.Keys, err) }()
 	deployment, err := d.Machines.NodeDeployment(n, d.Store)
 	if err != nil {
 		return err

@@ -57,7 +57,7 @@ func (p *Player) Clean(ctx context.Context) error {
 	if _, err := p.program.RunScript(ctx, unit.StopScript()); err != nil {
 		return fmt.Errorf("flux: stop the program that submits jobs: %w", err)
 	}
-	err := engine.Poll(ctx, p.program.Poll, func() (bool, error) {
+	err := player.Poll(ctx, p.program.Poll, func() (bool, error) {
 		left, err := p.program.RunScript(ctx, cancelScript)
 		return err == nil && len(bytes.TrimSpace(left)) == 0, err
 	})

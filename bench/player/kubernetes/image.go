@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/deploy/engine"
 	kubernetesengine "github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
@@ -43,7 +44,7 @@ func (p *Player) pullImage(ctx context.Context) error {
 		err = p.ensure(ctx, list, "--validate=false", "--filename=-")
 	}
 	if err == nil {
-		err = engine.Poll(ctx, engine.PollInterval, func() (bool, error) {
+		err = player.Poll(ctx, engine.PollInterval, func() (bool, error) {
 			out, err := p.runAdmin(ctx, nil, "get", "pods", "--namespace="+namespace, "--selector="+imageLabel+"=1", "--output="+imageFields)
 			digests, missing = nil, nil
 			for line := range strings.Lines(string(out)) {

@@ -118,7 +118,7 @@ func (p *Player) waitForClient(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, clientTimeout, fmt.Errorf("slurm: the client does not reach slurmctld within %v; journalctl -u sackd on %s shows why", clientTimeout, p.Client))
 	defer cancel()
-	return engine.Poll(ctx, engine.PollInterval, func() (bool, error) {
+	return player.Poll(ctx, engine.PollInterval, func() (bool, error) {
 		_, err := p.RunLong(ctx, p.Client, nil, "scontrol", "ping")
 		return err == nil, nil
 	})

@@ -48,7 +48,7 @@ func (p *Player) runOnController(ctx context.Context, argv ...string) ([]byte, e
 func (p *Player) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTimeout, fmt.Errorf("SLURM has not removed the jobs within %v", cleanTimeout))
 	defer cancel()
-	err := engine.Poll(ctx, engine.PollInterval, func() (bool, error) {
+	err := player.Poll(ctx, engine.PollInterval, func() (bool, error) {
 		if _, err := p.runOnController(ctx, "scancel", "--quiet", "--name="+jobName); err != nil {
 			return false, err
 		}

@@ -137,18 +137,15 @@ func (c *client) Remove(ctx context.Context, name string, n node, stopErr error)
 		// Disconnect the node, because the leader notices only later that a machine does not answer any more.
 		_, _ = c.RunOnHead(ctx, "flux", "overlay", "disconnect", name)
 	}
-	err := c.awaitOffline(ctx, name)
+	err := engine.Retry(ctx, offlineTimeout, nil, func() error {
+		s, err := c.readStatus(ctx)
+		if err == nil && s.nodes[name].online {
+			err = errors.New("its broker is still online")
+		}
+		return err
+	})
 	if err == nil && n.drained {
 		_, err = c.RunOnHead(ctx, "flux", "resource", "undrain", name)
 	}
 	return err
-}
-
-func (c *client) awaitOffline(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, offlineTimeout, errors.New("its broker is still online"))
-	defer cancel()
-	return engine.Poll(ctx, engine.PollInterval, func() (bool, error) {
-		s, err := c.readStatus(ctx)
-		return err == nil && !s.nodes[name].online, nil
-	})
 }

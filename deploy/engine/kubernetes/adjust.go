@@ -54,7 +54,7 @@ func (e *Engine) Adjust(ctx context.Context, nodes []string, dry bool) (words ma
 	ctx, cancel := context.WithTimeout(ctx, adjustTimeout)
 	defer cancel()
 	isConflict := func(err error) bool { return strings.Contains(err.Error(), "(Conflict)") }
-	err := retry(ctx, isConflict, func() error {
+	err := engine.Retry(ctx, Timeout, isConflict, func() error {
 		registered, err := e.Nodes(ctx)
 		words = map[string][]string{}
 		var changed []Object

@@ -188,17 +188,7 @@ var apiUnavailableError = regexp.MustCompile(`connection refused|connection to t
 
 // retryUnavailable runs f. While f fails because the API is unavailable, it runs f again, for up to Timeout.
 func retryUnavailable(ctx context.Context, f func() error) error {
-	return retry(ctx, func(err error) bool { return apiUnavailableError.MatchString(err.Error()) || isRBACMissing(err) }, f)
-}
-
-// retry runs f. While isTemporary returns true for the error of f, it runs f again, for up to Timeout.
-func retry(ctx context.Context, isTemporary func(error) bool, f func() error) error {
-	for end := time.Now().Add(Timeout); ; {
-		err := f()
-		if err == nil || !isTemporary(err) || time.Now().After(end) || !engine.Sleep(ctx, engine.PollInterval) {
-			return err
-		}
-	}
+	return engine.Retry(ctx, Timeout, func(err error) bool { return apiUnavailableError.MatchString(err.Error()) || isRBACMissing(err) }, f)
 }
 
 // Shorten returns the last line of err, which contains the cause, without the command lines of kubectl. If ctx has ended, Shorten

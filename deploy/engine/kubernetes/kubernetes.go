@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -80,9 +79,7 @@ func hasControlPlaneLabel(n gjson.Result) bool {
 // controlPlaneTaint is the taint that kubeadm sets on each control plane. It sets a label with the same key.
 var controlPlaneTaint = Taint{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"}
 
-func (c *Client) IsControlPlane(node string) bool {
-	return slices.Contains(c.NodesOf(ControlPlane), node)
-}
+func (c *Client) IsControlPlane(node string) bool { return c.Member(node).Role == ControlPlane }
 
 // settings are the values that modules/kubernetes sets in deployment.engine.settings.
 type settings struct {

@@ -97,16 +97,17 @@ func (p *probeRun) awaitPod(ctx context.Context, name string, done func(pod gjso
 	limit, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
 	var pod gjson.Result // the last observed state
-	var last error
-	err := engine.Poll(limit, engine.PollInterval, func() (bool, error) {
+	err := engine.Retry(limit, podTimeout, nil, func() error {
 		now, err := p.Get(limit, "-n", p.namespace, "get", "pod", name)
-		if last = err; err == nil {
-			pod = now
+		if err == nil {
+			if pod = now; !done(pod) {
+				err = errors.New("it is not done")
+			}
 		}
-		return err == nil && done(pod), nil
+		return err
 	})
 	if err != nil {
-		err = p.explainPod(ctx, name, pod, last)
+		err = p.explainPod(ctx, name, pod, err)
 	}
 	return pod, err
 }

@@ -71,14 +71,7 @@ const (
 // because the failure of another member can lose quorum while etcd still counts a member that is down. etcd refuses a removal
 // that would lose quorum. If etcd may accept the removal later, removeEtcdMember retries it for etcdRemovalTimeout.
 func (e *Engine) removeEtcdMember(ctx context.Context, node string) error {
-	end := time.Now().Add(etcdRemovalTimeout)
-	return engine.Poll(ctx, engine.PollInterval, func() (bool, error) {
-		err := e.tryRemoveMember(ctx, node)
-		if err == nil || !mayAcceptLater(err) || time.Now().After(end) {
-			return err == nil, err
-		}
-		return false, nil
-	})
+	return engine.Retry(ctx, etcdRemovalTimeout, mayAcceptLater, func() error { return e.tryRemoveMember(ctx, node) })
 }
 
 // tryRemoveMember lists the members of etcd and removes the member of the node. It returns nil if etcd has no such member: an

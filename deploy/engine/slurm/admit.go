@@ -31,7 +31,7 @@ func (e *Engine) Admit(ctx context.Context, name string) error {
 		return e.admitAccounting(ctx)
 	case name == e.Node():
 		nodes = e.NodesOf(Compute)
-	case e.isComputeNode(name):
+	case e.Member(name).Role == Compute:
 		nodes = []string{name}
 	default:
 		return nil
@@ -60,13 +60,10 @@ func (e *Engine) Admit(ctx context.Context, name string) error {
 }
 
 // await repeats ask until the controller or slurmdbd answers, or until ask says that the cluster does not exist yet.
-func await[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+func await[T any](ctx context.Context, ask func(context.Context) (T, error)) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
 	defer cancel()
-	for {
-		answer, err := ask(ctx)
-		if err == nil || errors.Is(err, batch.ErrAbsent) || !engine.Sleep(ctx, engine.PollInterval) {
-			return answer, err
-		}
-	}
+	isTemporary := func(err error) bool { return !errors.Is(err, batch.ErrAbsent) }
+	err = engine.Retry(ctx, admitTimeout, isTemporary, func() (err error) { answer, err = ask(ctx); return err })
+	return answer, err
 }

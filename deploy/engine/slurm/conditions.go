@@ -71,7 +71,7 @@ func (e *Engine) checkReady(ctx context.Context, name string) error {
 		return err
 	case name == e.Node():
 		return nil
-	case !isMember && !e.isComputeNode(name):
+	case !isMember && e.Member(name).Role != Compute:
 		return nil
 	case !isMember:
 		return errors.New("it has not registered with the controller")

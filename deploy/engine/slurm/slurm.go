@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"slices"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/batch"
@@ -107,5 +106,3 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	}
 	return members, nil
 }
-
-func (c *client) isComputeNode(name string) bool { return slices.Contains(c.NodesOf(Compute), name) }
