@@ -106,7 +106,7 @@ func (o Observer) Observe(ctx context.Context) (Cluster, error) {
 			cluster.Unknown = errors.Join(cluster.Unknown, inspect.NewUnknownError(err, ""))
 			o.Send.Warn("nodes whose member state is unknown are changed one after the other, without a drain: %v", err)
 			for _, node := range deployed {
-				cluster.addUnreachable(e, cluster.Desired[node])
+				cluster.Members[node] = newUnreachable(e, cluster.Desired[node])
 			}
 		}
 		for node, status := range members {
@@ -124,8 +124,9 @@ func (o Observer) Observe(ctx context.Context) (Cluster, error) {
 	return cluster, err
 }
 
-func (cluster Cluster) addUnreachable(e engine.Engine, m engine.Member) {
-	cluster.Members[m.Node] = plan.Member{Engine: e, Kind: m.Kind, Status: engine.Status{OneByOne: m.OneByOne}, Unreachable: true}
+// newUnreachable returns the member of an engine that does not answer.
+func newUnreachable(e engine.Engine, m engine.Member) plan.Member {
+	return plan.Member{Engine: e, Kind: m.Kind, Status: engine.Status{OneByOne: m.OneByOne}, Unreachable: true}
 }
 
 // withDrain calls change, which changes a node. If the node is a member, withDrain drains it before, and uncordons it after

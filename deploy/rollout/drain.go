@@ -51,7 +51,7 @@ func (cluster Cluster) CheckDrains(ctx context.Context, d plan.Drains) (map[stri
 		maps.Copy(all, cluster.checkEngineDrains(ctx, e, cluster.Drainable(e, d.Remove), o.ForRemoval()))
 	}
 	for _, l := range cluster.leaving {
-		leave := among(d.Change, l.members)
+		leave := l.Drainable(l.engine, d.Change)
 		maps.Copy(all, cluster.checkEngineDrains(ctx, l.engine, leave, l.drainOptions(leave, o)))
 	}
 	if ctx.Err() != nil {

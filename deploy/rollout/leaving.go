@@ -27,14 +27,14 @@ func runningEngine(observed activate.Node, recorded state.Node) string {
 	return recorded.Engine
 }
 
-// leaving describes the nodes that leave an engine: they run it, and the hive gives them another engine or none.
+// leaving are the nodes that leave an engine: they run it, and the hive gives them another engine or none. Their desired membership
+// is the recorded one. If the engine does not answer, all of them are unreachable members.
 type leaving struct {
+	plan.Cluster
 	kind    string
-	engine  engine.Engine            // the engine, made of the recorded memberships, because the hive has no settings of it any more
-	desired map[string]engine.Member // the recorded memberships of the nodes
-	members map[string]engine.Status // the nodes that are registered members
-	err     error                    // the error of an engine that does not answer; nil if it does
-	remains bool                     // whether other nodes of the hive stay members of the engine
+	engine  engine.Engine // made of the recorded memberships, because the hive has no settings of it any more
+	err     error         // the error of an engine that does not answer; nil if it does
+	remains bool          // whether other nodes of the hive stay members of the engine
 }
 
 // findLeaving returns the engines that nodes of the hive run now, but leave in this run, ordered by kind. It asks each of these
@@ -54,19 +54,19 @@ func (o Observer) findLeaving(ctx context.Context, recorded *state.State, runs f
 	}
 	var out []leaving
 	for _, kind := range slices.Sorted(maps.Keys(nodes)) {
-		l := leaving{kind: kind, remains: stays[kind], desired: map[string]engine.Member{}, members: map[string]engine.Status{}}
+		l := leaving{kind: kind, remains: stays[kind], Cluster: plan.Cluster{Members: map[string]plan.Member{}, Desired: map[string]engine.Member{}}}
 		running := recordedMembers(o.Hive, recorded, kind, runs)
 		for _, m := range running {
 			if slices.Contains(nodes[kind], m.Node) || !l.remains && !inHive(o.Hive, m.Node) {
-				l.desired[m.Node] = m
+				l.Desired[m.Node] = m
 			}
 		}
 		for _, node := range nodes[kind] {
-			if _, known := l.desired[node]; !known || o.Engines[kind] == nil {
+			if _, known := l.Desired[node]; !known || o.Engines[kind] == nil {
 				o.Send.WarnOn(node, "%s: it runs %s and changes without a drain, because the state of this computer does not contain its role there", node, kind)
 			}
 		}
-		if len(l.desired) == 0 || o.Engines[kind] == nil {
+		if len(l.Desired) == 0 || o.Engines[kind] == nil {
 			continue
 		}
 		l.engine = o.Engines[kind](engine.Cluster{Name: o.Hive.ClusterName(), Members: running, Run: o.Fleet.Run})
@@ -74,9 +74,11 @@ func (o Observer) findLeaving(ctx context.Context, recorded *state.State, runs f
 		if all, l.err = l.engine.Members(ctx); ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		for node := range l.desired {
+		for node, m := range l.Desired {
 			if status, isMember := all[node]; isMember {
-				l.members[node] = status
+				l.Members[node] = plan.Member{Engine: l.engine, Kind: kind, Status: status}
+			} else if l.err != nil {
+				l.Members[node] = newUnreachable(l.engine, m)
 			}
 		}
 		out = append(out, l)
@@ -114,15 +116,8 @@ func (cluster Cluster) WithLeaving() Cluster {
 	cluster.engines = slices.Clone(cluster.engines)
 	for _, l := range cluster.leaving {
 		cluster.engines = append(cluster.engines, l.engine)
-		for node, m := range l.desired {
-			cluster.Desired[node] = m
-			if l.err != nil {
-				cluster.addUnreachable(l.engine, m)
-			}
-		}
-		for node, status := range l.members {
-			cluster.Members[node] = plan.Member{Engine: l.engine, Kind: l.kind, Status: status}
-		}
+		maps.Copy(cluster.Desired, l.Desired)
+		maps.Copy(cluster.Members, l.Members)
 	}
 	cluster.leaving = nil
 	return cluster
@@ -132,13 +127,13 @@ func (cluster Cluster) WithLeaving() Cluster {
 // to a node that changes later. Each drain is recorded in the state before it begins.
 func (cluster Cluster) drainLeaving(ctx context.Context, nodes []string) error {
 	for _, l := range cluster.leaving {
-		if l.err != nil && len(among(nodes, l.desired)) > 0 {
+		leave := among(nodes, l.Members)
+		switch {
+		case len(leave) == 0:
+			continue
+		case l.err != nil:
 			err := fmt.Errorf("the nodes that leave %s cannot be drained, and nothing is changed: %w", l.kind, l.err)
 			return failure.WithHint(failure.WithKind(failure.Cluster, err), "repair it, or use --no-drain: then the work on these nodes ends when they change")
-		}
-		leave := among(nodes, l.members)
-		if len(leave) == 0 {
-			continue
 		}
 		err := cluster.recordDrained(l.kind, leave, true)
 		if err == nil {
@@ -148,7 +143,7 @@ func (cluster Cluster) drainLeaving(ctx context.Context, nodes []string) error {
 			return errors.Join(err, cluster.recordDrained(l.kind, leave, false))
 		}
 		for _, node := range leave {
-			cluster.drained[node] = plan.Member{Engine: l.engine, Kind: l.kind}
+			cluster.drained[node] = l.Members[node]
 		}
 	}
 	return nil
@@ -157,7 +152,7 @@ func (cluster Cluster) drainLeaving(ctx context.Context, nodes []string) error {
 // drainOptions returns the options to drain the members in leave. If they are all members of the engine and no other node stays in
 // it, the whole cluster is drained.
 func (l leaving) drainOptions(leave []string, o engine.DrainOptions) engine.DrainOptions {
-	o.Whole = !l.remains && len(leave) == len(l.members)
+	o.Whole = !l.remains && len(leave) == len(l.Members)
 	return o
 }
 
@@ -165,7 +160,7 @@ func (l leaving) drainOptions(leave []string, o engine.DrainOptions) engine.Drai
 // this engine, removeLeaving does nothing: the engine's list of members is kept for the case that the nodes go back to it.
 func (cluster Cluster) removeLeaving(ctx context.Context, node string) error {
 	for _, l := range cluster.leaving {
-		if _, isMember := l.members[node]; !isMember || !l.remains {
+		if m, isMember := l.Members[node]; !isMember || m.Unreachable || !l.remains {
 			continue
 		}
 		err := cluster.runStep(ctx, l.engine, []string{node}, "is removed from "+l.kind, func(ctx context.Context) error { return l.engine.RemoveMember(ctx, node) })
