@@ -91,27 +91,22 @@ func (s *Session) RotateSecret(ctx context.Context, name string) (vault.Step, er
 		if err != nil {
 			return err
 		}
-		return checkKeyDistributed(ctx, engines, name, sum)
+		for _, e := range engines { // all nodes that share encrypted data must use the key ring with this checksum
+			holder, ok := e.(engine.Keyholder)
+			if !ok {
+				continue
+			}
+			without, err := holder.MembersWithout(ctx, name, sum)
+			if len(without) > 0 {
+				err = errors.New("these nodes do not run with it: " + strings.Join(without, ", "))
+			}
+			if err != nil {
+				return failure.WithHint(failure.WithKind(failure.Cluster, fmt.Errorf("%s: its new key cannot be activated: %w", name, err)),
+					"run nixbench apply, which uploads it, then run this again")
+			}
+		}
+		return nil
 	})
-}
-
-// checkKeyDistributed returns an error unless all nodes that share encrypted data use the key ring with this checksum.
-func checkKeyDistributed(ctx context.Context, engines []engine.Engine, name, sum string) error {
-	for _, e := range engines {
-		holder, ok := e.(engine.Keyholder)
-		if !ok {
-			continue
-		}
-		without, err := holder.MembersWithout(ctx, name, sum)
-		if len(without) > 0 {
-			err = errors.New("these nodes do not run with it: " + strings.Join(without, ", "))
-		}
-		if err != nil {
-			return failure.WithHint(failure.WithKind(failure.Cluster, fmt.Errorf("%s: its new key cannot be activated: %w", name, err)),
-				"run nixbench apply, which uploads it, then run this again")
-		}
-	}
-	return nil
 }
 
 // DestroyRequest says which machines [Session.Destroy] removes, and how.

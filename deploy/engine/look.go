@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Inspector looks at the programs of an engine, which run as systemd units on its members. The node itself shows earlier than the
@@ -241,28 +241,23 @@ type NodeFaults struct {
 
 // LookAll looks at nodes and at the controllers of an engine, and returns the nodes with faults.
 func LookAll(ctx context.Context, e Inspector, nodes []string) []NodeFaults {
-	all := slices.Clone(nodes)
-	for _, node := range e.Controllers() {
-		if !slices.Contains(all, node) {
-			all = append(all, node)
+	var all []nixeval.Node
+	for _, node := range slices.Concat(nodes, e.Controllers()) {
+		if !slices.ContainsFunc(all, func(n nixeval.Node) bool { return n.Name == node }) {
+			all = append(all, nixeval.Node{Name: node})
 		}
 	}
-	out := make([]NodeFaults, len(all))
-	var group errgroup.Group
-	group.SetLimit(maxLooks)
-	for i, node := range all {
-		group.Go(func() error {
-			faults, err := e.FindFaults(ctx, node)
-			if err != nil {
-				first, _, _ := strings.Cut(failure.TextOn(node, err), "\n")
-				faults = []Fault{{State: first}}
-			}
-			out[i] = NodeFaults{node, faults}
-			return nil
-		})
+	var out []NodeFaults
+	for _, o := range fleet.Each(ctx, all, maxLooks, func(ctx context.Context, n nixeval.Node) ([]Fault, error) { return e.FindFaults(ctx, n.Name) }) {
+		if o.Err != nil {
+			first, _, _ := strings.Cut(failure.TextOn(o.Node.Name, o.Err), "\n")
+			o.Value = []Fault{{State: first}}
+		}
+		if len(o.Value) > 0 {
+			out = append(out, NodeFaults{o.Node.Name, o.Value})
+		}
 	}
-	_ = group.Wait() // the errors are in the results
-	return slices.DeleteFunc(out, func(n NodeFaults) bool { return len(n.Faults) == 0 })
+	return out
 }
 
 const maxLooks = 16 // maximum number of nodes that nixbench looks at at the same time

@@ -56,14 +56,14 @@ type Plan struct {
 	Drains Drains
 }
 
-// Drains lists the nodes that the run drains, if they are members of a cluster. It is empty if the run drains no nodes.
+// Drains lists the nodes that the run drains, if they are members of a cluster. It is empty if the run drains no nodes. Those of them
+// that leave their engine are drained before the first node changes.
 type Drains struct {
 	Change []string // are drained before they change
 	Remove []string // nodes that are drained before they are removed from the cluster
 	// Obsolete are those of the nodes in Remove whose machines are removed at the end of the run. They are drained before the
 	// first node changes. Obsolete is empty if the run activates no system.
 	Obsolete []string
-	Leave    []string // nodes that leave their engine; they are drained before the first node changes
 }
 
 // Decide orders nodes into waves, which change one after the other. removed are the nodes whose machines the run removes at its end.
@@ -121,15 +121,13 @@ func decideDrains(nodes []Node, removed []string, o Options) Drains {
 	for _, n := range nodes {
 		switch {
 		case !n.CanDeploy() || !n.Changes:
-			continue
 		case n.Removes():
 			d.Remove = append(d.Remove, n.Node.Name)
 		default:
 			d.Change = append(d.Change, n.Node.Name)
 		}
-		d.Leave = append(d.Leave, n.Node.Name)
 	}
-	d.Remove, d.Leave = append(d.Remove, removed...), append(d.Leave, removed...)
+	d.Remove = append(d.Remove, removed...)
 	if o.Goal.ActivatesNow() {
 		d.Obsolete = removed
 	}

@@ -126,7 +126,7 @@ func TestDecideDrains(t *testing.T) {
 			DecideNode(observe("/new", func(o *Observation) { o.Node.Name, o.Machine = "again", changes.Recreate }), o),
 		}, []string{"gone"}, Cluster{}, o).Drains
 	}
-	want := Drains{Change: []string{"a"}, Remove: []string{"again", "gone"}, Obsolete: []string{"gone"}, Leave: []string{"a", "again", "gone"}}
+	want := Drains{Change: []string{"a"}, Remove: []string{"again", "gone"}, Obsolete: []string{"gone"}}
 	if diff := cmp.Diff(want, decide(o)); diff != "" {
 		t.Error(diff)
 	}

@@ -159,7 +159,7 @@ func (r *Rollout) drainFirst(ctx context.Context, d plan.Drains) error {
 			return err
 		}
 	}
-	return r.Cluster.drainLeaving(ctx, d.Leave)
+	return r.Cluster.drainLeaving(ctx, slices.Concat(d.Change, d.Remove))
 }
 
 // changeWave changes the nodes of a wave. earlier are the results of the nodes in the earlier waves.

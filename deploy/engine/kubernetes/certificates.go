@@ -52,12 +52,8 @@ func parseCertificates(text string) []engine.Certificate {
 	var all []engine.Certificate
 	for _, part := range strings.Split(text, "file /")[1:] {
 		path, rest, _ := strings.Cut(part, "\n")
-		block, _ := pem.Decode([]byte(rest)) // further certificates in the file are those of the issuers
-		if block == nil {
-			continue
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
+		cert := parseCertificate([]byte(rest)) // further certificates in the file are those of the issuers
+		if cert == nil {
 			continue
 		}
 		name := strings.TrimPrefix(strings.TrimPrefix(path, "etc/kubernetes/pki/"), "var/lib/kubelet/pki/")
@@ -65,4 +61,14 @@ func parseCertificates(text string) []engine.Certificate {
 			Begins: cert.NotBefore.UTC().Truncate(time.Second), Ends: cert.NotAfter.UTC().Truncate(time.Second)})
 	}
 	return all
+}
+
+// parseCertificate returns the first certificate in a PEM text, or nil.
+func parseCertificate(text []byte) *x509.Certificate {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil
+	}
+	cert, _ := x509.ParseCertificate(block.Bytes)
+	return cert
 }

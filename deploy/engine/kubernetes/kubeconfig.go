@@ -3,9 +3,7 @@ package kubernetes
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"time"
@@ -82,10 +80,8 @@ func ParseKubeconfig(cluster string, config []byte) *Access {
 
 // Ends returns the time at which the certificate of the administrator expires. It returns the zero time if the credentials are a token.
 func (a *Access) Ends() time.Time {
-	if block, _ := pem.Decode(a.credentials.Certificate); block != nil {
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-			return cert.NotAfter.UTC()
-		}
+	if cert := parseCertificate(a.credentials.Certificate); cert != nil {
+		return cert.NotAfter.UTC()
 	}
 	return time.Time{}
 }
