@@ -54,7 +54,6 @@ func newBusyError(node string, run *Run) error {
 	return &BusyError{failure.About{Node: node, Text: text}}
 }
 
-// Kind implements [failure.Classified].
 func (*BusyError) Kind() failure.Kind { return failure.Activation }
 
 // newStepError returns an error with the name of the node and the step that failed on it.
@@ -91,7 +90,6 @@ func newLostSightError(node, path string, armed, left time.Duration, err error) 
 	return e
 }
 
-// Kind implements [failure.Classified].
 func (*LostSightError) Kind() failure.Kind { return failure.Lost }
 
 // Brief returns what is known about the activation on the node, in one line.
@@ -115,7 +113,6 @@ type FailedError struct {
 
 func (e *FailedError) Error() string { return failure.Message(e) }
 
-// OnNode implements [failure.OnNode].
 func (e *FailedError) OnNode() (node, text string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s to %s: %s", e.Request.Goal, e.Request.Path, e.Brief())
