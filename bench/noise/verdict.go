@@ -68,7 +68,10 @@ func (t Thresholds) Judge(r Report) Verdict {
 		}
 		v.add(state, "processes waited for a processor during %s of the time (quiet.psiCpu: %s); %s", percent(*r.PSICPU), percent(t.PSICPU), text)
 	}
-	slower := r.Slowdown()
+	var slower *float64 // the share by which the fixed computation took longer than in the reference; negative if it was faster
+	if r.SpinRatio != nil {
+		slower = new(*r.SpinRatio - 1)
+	}
 	if exceeds(slower, t.Canary, "the speed of the processors before and after the trial") {
 		v.add(Invalid, "fixed work took %s longer than in the reference (quiet.canary: %s)", percent(*slower), percent(t.Canary))
 	}
@@ -99,15 +102,6 @@ func (t Thresholds) Judge(r Report) Verdict {
 	return v
 }
 
-// Slowdown returns the share by which the fixed computation took longer than in the reference, or nil if it was not measured. The share is
-// negative if the computation was faster.
-func (r Report) Slowdown() *float64 {
-	if r.SpinRatio == nil {
-		return nil
-	}
-	return new(*r.SpinRatio - 1)
-}
-
 // stateOf returns the state of a trial during which the kernel has logged a message.
 func stateOf(message string) string {
 	if strings.HasPrefix(message, cgroupMemory) {
@@ -118,14 +112,12 @@ func stateOf(message string) string {
 
 // names returns a list of programs with their process ids, such as `: 1234 stress, 77 cc1`.
 func names(programs []Program) string {
-	var out []string
+	out, separator := "", ": "
 	for _, p := range programs {
-		out = append(out, fmt.Sprintf("%d %s", p.PID, p.Name))
+		out += fmt.Sprintf("%s%d %s", separator, p.PID, p.Name)
+		separator = ", "
 	}
-	if len(out) == 0 {
-		return ""
-	}
-	return ": " + strings.Join(out, ", ")
+	return out
 }
 
 func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 3, 64) + " %" }

@@ -5,8 +5,10 @@ package page
 import (
 	"bytes"
 	_ "embed"
+	"fmt"
 	"html/template"
 	"io"
+	"slices"
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/stats"
@@ -42,14 +44,14 @@ var plotHTML string
 //go:embed page.css
 var style string
 
-// Fact is a line of the template `facts`, which shows a list of names with texts.
-type Fact struct {
+// fact is a line of the template `facts`, which shows a list of names with texts.
+type fact struct {
 	Name, Text string
 	Code       bool
 }
 
-// Tick is a mark on an axis. At is its position, in the format of [percent].
-type Tick struct{ At, Anchor, Text string }
+// tick is a mark on an axis. At is its position, in the format of [percent].
+type tick struct{ At, Anchor, Text string }
 
 func Render(w io.Writer, in Input) error { return execute(w, plotHTML+pageHTML, newView(in)) }
 
@@ -65,4 +67,87 @@ func execute(w io.Writer, text string, content any) error {
 	}
 	_, err = w.Write(b.Bytes())
 	return err
+}
+
+// view is the input of the template: texts and positions. The template computes nothing.
+type view struct {
+	Sweep     bench.Sweep
+	Facts     []fact
+	Counts    []count
+	Notes     []string
+	Before    []Table // before the drawings
+	Workloads []workload
+	After     []Table
+	All       Table // the means of all metrics
+}
+
+type count struct {
+	N       int
+	Verdict string
+}
+
+// workload is the drawings of the cells with one workload.
+type workload struct {
+	Name  string
+	Plots []plot
+}
+
+func newView(in Input) view {
+	a := analyse(in)
+	means, ratios, noise := a.listMeans(a.metrics), a.listRatios(), a.listNoise()
+	var samples []stats.Sample
+	for _, g := range a.cells {
+		samples = append(samples, g.Samples...)
+	}
+	all := a.listMeans(allMetrics(samples))
+	means.Note = "Geometric means of all trials that are not invalid, with 95 % intervals of the t-test of logarithms. Fewer than three blocks, and values of 0 or less, allow no interval."
+	ratios.Note = "Geometric means of the ratios in each block, with 95 % intervals. The comparison of a claim has a test of its own; the primary ones, and the exploratory ones, are corrected for their number (Holm)."
+	noise.Note += " The noise of a trial is its standard deviation, without what the trials of a block share. A comparison finds the visible ratio with a probability of 80 %."
+	all.Title = "All metrics"
+	return view{
+		Sweep: in.Sweep, Facts: listFacts(in, a), Counts: countVerdicts(in.Trials), Notes: in.Notes,
+		Before: keepFilled(a.listClaims(in.Claims), means), Workloads: drawWorkloads(a),
+		After: keepFilled(ratios, noise, a.listLimits(true), a.listSystems(in.Systems), a.listReasons(slices.Concat(in.Failed, in.Trials))),
+		All:   all,
+	}
+}
+
+func drawWorkloads(a analysis) (out []workload) {
+	f := a.axis()
+	for _, g := range a.cells {
+		w := workload{Name: g.Cell[bench.WorkloadFactor]}
+		if slices.ContainsFunc(out, func(other workload) bool { return other.Name == w.Name }) {
+			continue
+		}
+		cells := stats.Keep(a.cells, func(g stats.Group) bool { return g.Cell[bench.WorkloadFactor] == w.Name })
+		for _, m := range a.metrics {
+			if p, ok := a.plotResults(cells, f, m); ok {
+				w.Plots = append(w.Plots, p)
+			}
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+func listFacts(in Input, a analysis) []fact {
+	out := []fact{
+		{Name: "Description", Text: in.Sweep.Description},
+		{Name: "Started", Text: in.Sweep.Created.UTC().Format("2006-01-02 15:04:05 UTC")},
+		{Name: "Trials", Text: fmt.Sprintf("%d in %d blocks, %d cells", len(in.Trials), in.Sweep.Benchmark.Repetitions, len(in.Cells))},
+		{Name: "Schedulers", Text: in.Engines},
+		{Name: "Order", Text: in.Sweep.Benchmark.Order},
+		{Name: "Seed", Text: fmt.Sprint(in.Sweep.Benchmark.Seed), Code: true},
+		{Name: "In all cells", Text: stats.JoinLevels(a.same, ", ")},
+		{Name: "Revision of the hive", Text: in.Sweep.Revision, Code: true},
+		{Name: "Version of nixbench", Text: in.Sweep.Nixbench, Code: true},
+	}
+	return slices.DeleteFunc(out, func(f fact) bool { return f.Text == "" })
+}
+
+func countVerdicts(trials []Trial) []count {
+	out := stats.Map([]string{bench.Valid, bench.Suspect, bench.Invalid}, func(verdict string) count {
+		return count{len(stats.Keep(trials, func(t Trial) bool { return t.State == verdict })), verdict}
+	})
+	return stats.Keep(out, func(c count) bool { return c.N > 0 })
 }

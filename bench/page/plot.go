@@ -1,8 +1,12 @@
 package page
 
 import (
+	"bytes"
+	"encoding/csv"
 	"fmt"
+	"html/template"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +20,7 @@ import (
 // screens and paper, and texts are not stretched.
 type plot struct {
 	Title, Unit, XName string
-	XTicks, YTicks     []Tick
+	XTicks, YTicks     []tick
 	Lines              []line
 	Points             []point
 	Legend             []series
@@ -27,8 +31,11 @@ type line struct{ X1, Y1, X2, Y2, Class string }
 
 type point struct{ X, Y, Class, Title string }
 
-// series is an entry of a legend: a name and the CSS class of its line.
-type series struct{ Name, Class string }
+// series is an entry of a legend: a name and the CSS class of its line. Y is its height in a file with one drawing.
+type series struct {
+	Name, Class string
+	Y           int
+}
 
 // colours is the number of colours that page.css has for series. Series with a higher index have dashed lines.
 const colours = 8
@@ -39,7 +46,7 @@ func makeSeries(names []string) (out []series) {
 		if i >= colours {
 			class += " again"
 		}
-		out = append(out, series{n, class})
+		out = append(out, series{n, class, legendTop + 20*i})
 	}
 	return out
 }
@@ -77,16 +84,16 @@ func (s scale) position(v float64) float64 {
 
 // heights returns a vertical scale for values from low to high, with its ticks. The scale begins at 0, or at low if low is below 0:
 // inexact clocks cause such values.
-func heights(low, high float64) (scale, []Tick) {
+func heights(low, high float64) (scale, []tick) {
 	low = min(low, 0)
 	if high <= low {
 		high = low + 1
 	}
 	s := scale{from: low, to: high, begin: bottom, end: top}
 	step := roundUp((high - low) / 4)
-	var ticks []Tick
+	var ticks []tick
 	for i := math.Ceil(low / step); i*step <= high; i++ {
-		ticks = append(ticks, Tick{At: s.at(i * step), Text: formatTick(i * step)})
+		ticks = append(ticks, tick{At: s.at(i * step), Text: formatTick(i * step)})
 	}
 	return s, ticks
 }
@@ -195,10 +202,10 @@ func (a analysis) plotResults(cells []stats.Group, f factor, metric string) (plo
 		last := line{Class: class}
 		for _, level := range f.levels {
 			s, ok := stats.Mean(stats.Select(g.Samples, f.name, level), metric)
-			if ok && math.IsInf(s.Mean, 0) { // a trial did not finish, so the line has a gap here
-				last.X1 = ""
-			}
-			if !ok || math.IsInf(s.Mean, 0) {
+			if s.Mean == nil {
+				if ok { // a trial did not finish, so the line has a gap here
+					last.X1 = ""
+				}
 				continue
 			}
 			x, interval := percent(place[level]+shift[name]), []string{"", ""}
@@ -206,10 +213,10 @@ func (a analysis) plotResults(cells []stats.Group, f factor, metric string) (plo
 				p.Lines = append(p.Lines, line{x, y.at(i.Low), x, percent(max(y.position(i.High), 0)), "interval " + class})
 				interval = []string{fmt.Sprint(i.Low), fmt.Sprint(i.High)}
 			}
-			p.Data = append(p.Data, []string{name, level, fmt.Sprint(s.Mean), interval[0], interval[1], fmt.Sprint(s.Count)})
-			title := fmt.Sprintf("%s: mean %s (%s)", a.name(g.Cell), formatUnit(s.Mean, metric), FormatInterval(s.Interval))
-			p.Points = append(p.Points, point{x, y.at(s.Mean), "mean " + class, title})
-			last.X2, last.Y2 = x, y.at(s.Mean)
+			p.Data = append(p.Data, []string{name, level, fmt.Sprint(*s.Mean), interval[0], interval[1], fmt.Sprint(s.Trials)})
+			title := fmt.Sprintf("%s: mean %s (%s)", a.name(g.Cell), formatUnit(*s.Mean, metric), FormatInterval(s.Interval))
+			p.Points = append(p.Points, point{x, y.at(*s.Mean), "mean " + class, title})
+			last.X2, last.Y2 = x, y.at(*s.Mean)
 			if last.X1 != "" && f.numbers != nil {
 				p.Lines = append(p.Lines, last)
 			}
@@ -236,7 +243,50 @@ func (a analysis) placeLevels(p *plot, f factor) map[string]float64 {
 			v = f.numbers[i]
 		}
 		out[level] = x.position(v)
-		p.XTicks = append(p.XTicks, Tick{At: percent(out[level]), Anchor: "middle", Text: level})
+		p.XTicks = append(p.XTicks, tick{At: percent(out[level]), Anchor: "middle", Text: level})
 	}
 	return out
 }
+
+// drawing is the input of the template of a file with one drawing.
+type drawing struct {
+	plot
+	Height int
+	Table  string // the drawn values as CSV
+	Style  template.CSS
+}
+
+const legendTop = 390
+
+// drawingStyle is the style of a file with one drawing. Its colours are plain, because programs that convert drawings know no variables.
+const drawingStyle = `.c0{color:#2f7fd1}.c1{color:#e2711d}.c2{color:#2f8f5b}.c3{color:#b0529f}.c4{color:#6f5bd0}.c5{color:#a07800}.c6{color:#1f8f97}.c7{color:#c0504d}
+.line{stroke:currentColor;stroke-width:2;fill:none;vector-effect:non-scaling-stroke}.again{stroke-dasharray:5 4}
+circle{fill:currentColor;stroke:currentColor}.trial{r:2px;fill-opacity:.35}.hollow{fill:none}text{fill:#333}.grid{stroke:#ddd}`
+
+// Drawings returns each drawing of a page as an SVG file that needs no other files, by the name of the file. The element metadata of a
+// drawing has its values as CSV.
+func Drawings(in Input) (map[string][]byte, error) {
+	out := map[string][]byte{}
+	for _, w := range newView(in).Workloads {
+		for _, p := range w.Plots {
+			d := drawing{plot: p, Height: legendTop + 20*len(p.Legend), Style: drawingStyle}
+			var table strings.Builder
+			if err := csv.NewWriter(&table).WriteAll(p.Data); err != nil {
+				return nil, err
+			}
+			d.Table = table.String()
+			var b bytes.Buffer
+			if err := execute(&b, plotHTML+`{{template "drawing" .}}`, d); err != nil {
+				return nil, err
+			}
+			name := strings.Trim(notInNames.ReplaceAllString(w.Name+"-"+p.Title, "-"), "-")
+			for n, first := 2, name; out[name+".svg"] != nil; n++ {
+				name = fmt.Sprintf("%s-%d", first, n)
+			}
+			out[name+".svg"] = b.Bytes()
+		}
+	}
+	return out, nil
+}
+
+var notInNames = regexp.MustCompile(`[^A-Za-z0-9_.=]+`)

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -12,36 +11,10 @@ import (
 
 // Summary contains the results of a sweep that its page shows, as JSON for other programs.
 type Summary struct {
-	Means  []Mean  `json:"means"`
-	Ratios []Ratio `json:"ratios"`
-	Noise  []Noise `json:"noise"`
-	Floor  []Ratio `json:"floor"` // comparisons of equal cells
-}
-
-// Mean is the geometric mean of a metric in a cell, with its confidence interval.
-type Mean struct {
-	Cell            map[string]string `json:"cell"`
-	Metric          string            `json:"metric"`
-	Unit            string            `json:"unit,omitempty"`
-	Mean            *float64          `json:"mean"`             // null: a trial did not finish; the arithmetic mean if a value is 0 or less
-	Reason          string            `json:"reason,omitempty"` // why there is no interval
-	Trials          int               `json:"trials"`
-	Unfinished      int               `json:"unfinished,omitempty"` // number of trials that did not finish
-	*stats.Interval                   // of 95 %; nil if there is none
-}
-
-func (m Mean) text() string {
-	if m.Mean == nil {
-		return "did not finish"
-	}
-	return formatUnit(*m.Mean, m.Metric)
-}
-
-func (m Mean) trials() string {
-	if m.Unfinished > 0 {
-		return fmt.Sprintf("%d, %d did not finish", m.Trials, m.Unfinished)
-	}
-	return fmt.Sprint(m.Trials)
+	Means  []stats.Summary `json:"means"`
+	Ratios []Ratio         `json:"ratios"`
+	Noise  []Noise         `json:"noise"`
+	Floor  []Ratio         `json:"floor"` // comparisons of equal cells
 }
 
 // Ratio is the ratio of the levels A and B of a factor, in one metric.
@@ -72,19 +45,14 @@ func Summarise(in Input) Summary {
 	return out
 }
 
-func (a analysis) means() []Mean {
-	out := []Mean{}
+func (a analysis) means() []stats.Summary {
+	out := []stats.Summary{}
 	for _, g := range a.cells {
 		for _, m := range allMetrics(g.Samples) {
-			s, ok := stats.Mean(g.Samples, m)
-			if !ok {
-				continue
+			if s, ok := stats.Mean(g.Samples, m); ok {
+				s.Cell, s.Unit = g.Cell, trial.Unit(m)
+				out = append(out, s)
 			}
-			x := Mean{Cell: g.Cell, Metric: m, Unit: trial.Unit(m), Trials: s.Count, Unfinished: s.Incomplete, Reason: s.Reason, Interval: s.Interval}
-			if !math.IsInf(s.Mean, 0) { // JSON cannot contain infinity
-				x.Mean = &s.Mean
-			}
-			out = append(out, x)
 		}
 	}
 	return out

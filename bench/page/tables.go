@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/bench"
-	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/stats"
 	"github.com/nixbench/nixbench/bench/trial"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -64,9 +63,17 @@ func (a analysis) listMeans(metrics []string) Table {
 	all := a.means()
 	for _, metric := range metrics {
 		for _, m := range all {
-			if m.Metric == metric {
-				t.Rows = append(t.Rows, []string{metric, a.name(m.Cell), m.text(), FormatInterval(m.Interval), m.trials()})
+			if m.Metric != metric {
+				continue
 			}
+			mean, trials := "did not finish", fmt.Sprint(m.Trials)
+			if m.Mean != nil {
+				mean = formatUnit(*m.Mean, metric)
+			}
+			if m.Unfinished > 0 {
+				trials += fmt.Sprintf(", %d did not finish", m.Unfinished)
+			}
+			t.Rows = append(t.Rows, []string{metric, a.name(m.Cell), mean, FormatInterval(m.Interval), trials})
 		}
 	}
 	return t
@@ -186,30 +193,6 @@ func (a analysis) listReasons(trials []Trial) Table {
 	}
 	for i, key := range keys {
 		t.Rows[i][0], t.Rows[i][2] = fmt.Sprintf("%d of %d", len(cells[key]), len(trials)), event.Abbreviate(cells[key], "; ")
-	}
-	return t
-}
-
-// listFigures returns a table of the main figures of noise of each trial, with the limits that the benchmark declares in the head.
-func (a analysis) listFigures(trials []Trial, quiet noise.Thresholds) Table {
-	t := Table{Title: "Noise of the trials", Note: "steal: processor time that the hypervisor of this computer used for other machines. foreign: processor time of other programs. " +
-		"psi: time in which a program waited for a processor. canary: by which fixed work took longer than in the reference."}
-	names, limits := []string{"steal", "foreign", "psi", "canary"}, []float64{quiet.Steal, quiet.ForeignCPU, quiet.PSICPU, quiet.Canary}
-	t.Head = []string{"trial", "block", "cell", "verdict"}
-	for i, name := range names {
-		t.Head = append(t.Head, fmt.Sprintf("%s (limit %g %%)", name, 100*limits[i]))
-	}
-	for _, x := range trials {
-		row := []string{fmt.Sprint(x.Order), fmt.Sprint(x.Block), a.name(x.Cell), x.State}
-		n := cmp.Or(x.Noise, &noise.Report{})
-		for _, share := range []*float64{n.Steal, n.ForeignCPU, n.PSICPU, n.Slowdown()} {
-			text := "–"
-			if share != nil {
-				text = fmt.Sprintf("%.1f %%", 100**share)
-			}
-			row = append(row, text)
-		}
-		t.Rows = append(t.Rows, row)
 	}
 	return t
 }

@@ -167,8 +167,8 @@ func (c Claim) measure(g Group, baselines [][]Sample) (part ClaimPart, e *estima
 	part.Cell = g.Cell
 	if c.Factor == "" && len(c.Baseline) == 0 {
 		s, ok := Mean(g.Samples, c.Metric)
-		if part.Reason = s.Reason; !math.IsInf(s.Mean, 0) {
-			part.Value = s.Mean
+		if part.Reason = s.Reason; s.Mean != nil {
+			part.Value = *s.Mean
 		}
 		if s.Interval == nil {
 			return part, nil, ok

@@ -25,18 +25,20 @@ type Sample struct {
 	Incomplete bool               // not all jobs finished
 }
 
-// Summary is the geometric mean of a metric in a cell. The interval is absent with fewer than [MinUnits] blocks, or if a value is 0 or less;
-// the mean is then the arithmetic one. The mean is infinite if a trial did not finish and therefore has no value.
+// Summary is the geometric mean of a metric in a cell, with its confidence interval.
 type Summary struct {
-	Mean       float64
-	Interval   *Interval
-	Count      int    // number of trials
-	Incomplete int    // number of trials that did not finish
-	Reason     string // why there is no interval
+	Cell       map[string]string `json:"cell"`
+	Metric     string            `json:"metric"`
+	Unit       string            `json:"unit,omitempty"`
+	Mean       *float64          `json:"mean"`             // null: a trial did not finish; the arithmetic mean if a value is 0 or less
+	Reason     string            `json:"reason,omitempty"` // why there is no interval
+	Trials     int               `json:"trials"`
+	Unfinished int               `json:"unfinished,omitempty"` // number of trials that did not finish
+	*Interval                    // of 95 %; nil with fewer than [MinUnits] blocks, or if a value is 0 or less
 	estimate   estimate
 }
 
-// Mean returns the mean of a metric. It returns false if no sample has the metric.
+// Mean returns the mean of a metric, without its cell and unit. It returns false if no sample has the metric.
 func Mean(samples []Sample, metric string) (Summary, bool) {
 	if !isMeasured(samples, metric) {
 		return Summary{}, false
@@ -47,15 +49,15 @@ func Mean(samples []Sample, metric string) (Summary, bool) {
 			values = append(values, v)
 		}
 	}
-	out := Summary{Count: len(values), Incomplete: CountIncomplete(samples)}
 	unfinished, reason := findUnusable(samples, metric)
-	out.Reason = reason
+	out := Summary{Metric: metric, Trials: len(values), Unfinished: CountIncomplete(samples), Reason: reason}
 	if unfinished > 0 {
-		out.Mean, out.Count = math.Inf(1), len(samples)
+		out.Trials = len(samples)
 		return out, true
 	}
 	if reason != "" {
-		out.Mean, _ = deviations(values)
+		mean, _ := deviations(values)
+		out.Mean = &mean
 		return out, len(values) > 0
 	}
 	logs := slices.Sorted(maps.Values(blockLogs(samples, metric))) // sorted, so that each run computes the same sum
@@ -63,13 +65,12 @@ func Mean(samples []Sample, metric string) (Summary, bool) {
 		return out, false
 	}
 	out.estimate = estimateMean(logs)
-	out.Mean = math.Exp(out.estimate.mean)
+	out.Mean = new(math.Exp(out.estimate.mean))
 	if len(logs) < MinUnits {
 		out.Reason = tooFewBlocks
 		return out, true
 	}
-	i := out.estimate.interval(Level)
-	out.Interval = &i
+	out.Interval = new(out.estimate.interval(Level))
 	return out, true
 }
 

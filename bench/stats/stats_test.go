@@ -40,12 +40,16 @@ func TestMean(t *testing.T) {
 		"two in a block":   {append(cell(nil, 1, 10, 100), cell(nil, 4)...), "12.6 of 4, interval true, reason "},
 		"too few":          {cell(nil, 3, math.NaN()), "3 of 1, interval false, reason an answer needs 3 blocks"},
 		"zero":             {cell(nil, 1, 0, 3, 4), "2 of 4, interval false, reason the value of 1 of 4 trials is 0 or less"},
-		"did not finish":   {append(cell(nil, 1, 2), Sample{Incomplete: true}), "+Inf of 3, interval false, reason 1 of 3 trials did not finish"},
-		"no rate":          {[]Sample{{Incomplete: true}}, "+Inf of 1, interval false, reason 1 of 1 trials did not finish"},
-		"finishes nothing": {[]Sample{{Incomplete: true, Metrics: map[string]float64{"m": 0}}}, "+Inf of 1, interval false, reason 1 of 1 trials did not finish"},
+		"did not finish":   {append(cell(nil, 1, 2), Sample{Incomplete: true}), "none of 3, interval false, reason 1 of 3 trials did not finish"},
+		"no rate":          {[]Sample{{Incomplete: true}}, "none of 1, interval false, reason 1 of 1 trials did not finish"},
+		"finishes nothing": {[]Sample{{Incomplete: true, Metrics: map[string]float64{"m": 0}}}, "none of 1, interval false, reason 1 of 1 trials did not finish"},
 	} {
 		s, ok := Mean(c.samples, "m")
-		if got := fmt.Sprintf("%.3g of %d, interval %v, reason %s", s.Mean, s.Count, s.Interval != nil, s.Reason); got != c.want || !ok {
+		mean := "none"
+		if s.Mean != nil {
+			mean = fmt.Sprintf("%.3g", *s.Mean)
+		}
+		if got := fmt.Sprintf("%s of %d, interval %v, reason %s", mean, s.Trials, s.Interval != nil, s.Reason); got != c.want || !ok {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
