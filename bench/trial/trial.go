@@ -162,7 +162,10 @@ func (r Result) set(name string, value float64) {
 func listDurations(jobs []workload.Job, known []history) (d map[string][]float64, unstamped int) {
 	d = map[string][]float64{}
 	add := func(name string, value float64) { d[name] = append(d[name], value) }
-	ends := listEnds(jobs, known)
+	ends := map[string]float64{}
+	for i, j := range jobs {
+		ends[j.ID] = known[i].end()
+	}
 	for i, j := range jobs {
 		h := known[i]
 		intended, bound, begin, last := intendedSubmission(j, ends), h.last(player.Bound), h.begin(), h.last(player.Last)
@@ -322,4 +325,47 @@ func (h history) skew() float64 {
 		return never
 	}
 	return slices.Max(starts) - slices.Min(starts)
+}
+
+// intendedSubmission returns the time at which a job is to be submitted: the time in the workload, or the think time after the end of the
+// last job in After, whichever is later. ends contains the end times of all jobs.
+func intendedSubmission(j workload.Job, ends map[string]float64) float64 {
+	at := j.Submit
+	for _, a := range j.After {
+		at = max(at, ends[a]+j.Think)
+	}
+	return at
+}
+
+// end returns the time at which the job ended, with or without an error.
+func (h history) end() float64 {
+	switch {
+	case h.finished():
+		return h.last(player.Finish)
+	case h.failed():
+		return h.first(player.Failed)
+	}
+	return never
+}
+
+// begin returns the time of the first instruction of the task of the job that started last.
+func (h history) begin() float64 { return h.last(player.Start) }
+
+// nearLimit is a relative distance between a measured rate and a limit of the scheduler. If the distance is smaller, the limit determines
+// the rate.
+const nearLimit = 0.03
+
+// NearLimit reports whether the measured rate that a limit concerns is so near to the limit that the limit determines it. Limits of
+// submissions and of finished jobs concern the rate of jobs. Limits of creations concern the rate of creations. All other limits concern
+// the rate of placements.
+func NearLimit(l player.Limit, metrics map[string]float64) bool {
+	metric := "bind_rate"
+	switch l.Kind {
+	case player.Created:
+		metric = "create_rate"
+	case player.Submit, player.Finish:
+		metric = "throughput"
+	}
+	rate, ok := metrics[metric]
+	return ok && l.Rate > 0 && math.Abs(rate/l.Rate-1) <= nearLimit
 }
