@@ -77,7 +77,7 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 		return err
 	}
 	leader := p.Place().Scheduler
-	t := newTrial(jobs, leader)
+	t := newTrial(leader)
 	defer p.program.Stop(ctx)
 	return p.Measure(ctx, player.Measurement{
 		Jobs: jobs, Stamps: player.FileStamps, JobOf: func(id string, task int) (string, int) { return id, task },
@@ -86,14 +86,9 @@ func (p *Player) Play(ctx context.Context, jobs []workload.Job, begin func() tim
 			if err := p.begin(ctx, start.Add(p.ClockBefore(leader).Offset)); err != nil {
 				return cmp.Or(context.Cause(ctx), err)
 			}
-			return p.follow(ctx, t)
+			done := func() bool { return len(t.ended) == len(jobs) }
+			return player.Loop{Poll: p.program.Poll, Done: done, Read: p.program.Read(t.addLines)}.Run(ctx)
 		},
 		Events: func(map[string]player.Clocks) []player.Event { return t.events }, Capacity: t.submissions.Rate,
 	}, begin, send)
-}
-
-func (p *Player) follow(ctx context.Context, t *trial) error {
-	return player.Loop{
-		Poll: p.program.Poll, Done: func() bool { return len(t.ended) == len(t.jobs) }, Read: p.program.Read(t.addLines),
-	}.Run(ctx)
 }

@@ -9,12 +9,10 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/bench/player"
-	"github.com/nixbench/nixbench/bench/workload"
 )
 
 // trial is the state of the jobs during one call of Play.
 type trial struct {
-	jobs        []workload.Job
 	leader      string
 	submissions player.Submissions
 	events      []player.Event    // with the times of the leader's clock
@@ -26,8 +24,8 @@ type trial struct {
 	problem     map[string]string // why a job has failed or was cancelled, by job
 }
 
-func newTrial(jobs []workload.Job, leader string) *trial {
-	return &trial{jobs: jobs, leader: leader, jobOf: map[uint64]string{}, early: map[uint64][]line{}, ended: map[string]bool{},
+func newTrial(leader string) *trial {
+	return &trial{leader: leader, jobOf: map[uint64]string{}, early: map[uint64][]line{}, ended: map[string]bool{},
 		admitted: map[string]bool{}, nodes: map[string]string{}, problem: map[string]string{}}
 }
 

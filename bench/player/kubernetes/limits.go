@@ -41,16 +41,11 @@ var (
 func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*player.CommandTimeout)
 	defer cancel()
-	scheduler, err := p.schedulerLimits(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("kubernetes: read the limits of the scheduler: %w", err)
-	}
-	controllers, err := p.readManifest(ctx, "kube-controller-manager")
-	if err != nil {
-		return nil, fmt.Errorf("kubernetes: %w", err)
-	}
-	server, err := p.readManifest(ctx, "kube-apiserver")
-	if err != nil {
+	scheduler, errScheduler := p.schedulerLimits(ctx)
+	controllers, errControllers := p.readManifest(ctx, "kube-controller-manager")
+	server, errServer := p.readManifest(ctx, "kube-apiserver")
+	pods, errPods := p.readMaxPods(ctx)
+	if err := cmp.Or(errScheduler, errControllers, errServer, errPods); err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	// The first limit is that of the player itself: a kubectl command sends one request after the other. The rate limit of
@@ -63,10 +58,6 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 			return nil, fmt.Errorf("kubernetes: read the configuration of kwok: %w", err)
 		}
 		limits = append(limits, limitsIn(config, "kwok", kwokConfig)...)
-	}
-	pods, err := p.readMaxPods(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("kubernetes: list the nodes: %w", err)
 	}
 	return append(limits, pods), nil
 }

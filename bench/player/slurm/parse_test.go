@@ -62,7 +62,7 @@ func TestArguments(t *testing.T) {
 		"--nodes=1 --ntasks=1 --cpus-per-task=1 --uid=nobody --wrap=LC_ALL=C",
 		"--nodes=1 --ntasks=1 --cpus-per-task=1 --uid=nobody --wrap=LC_ALL=C",
 	} {
-		got, script, _ := strings.Cut(strings.Join(command(jobs[i:i+1]).arguments(), " "), "\n")
+		got, script, _ := strings.Cut(strings.Join(arguments(jobs[i:i+1]), " "), "\n")
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}

@@ -22,19 +22,16 @@ import (
 const maxCommands = 100
 
 // command is an sbatch command. It submits a job, or several equal jobs as a job array.
-type command []workload.Job
+type command = []workload.Job
 
 // commands divides jobs, in their order, into at most maxCommands sbatch commands for the first of them.
 func commands(jobs []workload.Job, arraySize int) []command {
-	var out []command
-	for _, array := range player.Arrays(jobs[:min(len(jobs), maxCommands*arraySize)], func(workload.Job) int { return arraySize }) {
-		out = append(out, array)
-	}
-	return out[:min(len(out), maxCommands)]
+	all := player.Arrays(jobs[:min(len(jobs), maxCommands*arraySize)], func(workload.Job) int { return arraySize })
+	return all[:min(len(all), maxCommands)]
 }
 
 // taskID returns the id in SLURM of the job with number job in the command. id is what sbatch has printed for the command.
-func (c command) taskID(id string, job int) string {
+func taskID(c command, id string, job int) string {
 	if len(c) == 1 {
 		return id
 	}
@@ -43,7 +40,7 @@ func (c command) taskID(id string, job int) string {
 
 // arguments returns the arguments of sbatch for a command. They do not include the dependencies, and the arguments that are the
 // same for all jobs.
-func (c command) arguments() []string {
+func arguments(c command) []string {
 	j := c[0]
 	args := []string{"--nodes=" + strconv.Itoa(j.Nodes), "--ntasks=" + strconv.Itoa(j.Tasks), "--cpus-per-task=" + strconv.Itoa(j.CPUs)}
 	if j.Limit > 0 { // SLURM counts in minutes
@@ -85,13 +82,13 @@ func script(cs []command, idOf func(job string) string) string {
 	here := map[string]string{} // name of a job that this script submits → shell expression for its id in SLURM
 	for i, c := range cs {
 		for k, j := range c {
-			here[j.ID] = fmt.Sprintf(`"${id%d:+%s}"`, i, c.taskID(fmt.Sprintf("${id%d}", i), k))
+			here[j.ID] = fmt.Sprintf(`"${id%d:+%s}"`, i, taskID(c, fmt.Sprintf("${id%d}", i), k))
 		}
 	}
 	var b strings.Builder
 	b.WriteString(prelude)
 	for i, c := range cs {
-		fmt.Fprintf(&b, "submit %d %s", i, shellescape.QuoteCommand(c.arguments()))
+		fmt.Fprintf(&b, "submit %d %s", i, shellescape.QuoteCommand(arguments(c)))
 		var after []string
 		for _, a := range c[0].After {
 			if id, ok := here[a]; ok {

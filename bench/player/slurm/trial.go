@@ -61,7 +61,7 @@ func (t *trial) addAnswers(commands []command, answers []answer) {
 				t.events = append(t.events, player.Event{Time: a.at, Kind: player.Failed, Job: j.ID, Text: a.refusal, Clock: t.place.Commands})
 				continue
 			}
-			id := c.taskID(a.id, k)
+			id := taskID(c, a.id, k)
 			t.idOf[j.ID] = id
 			t.jobsOf[id] = []string{j.ID}
 			if id != a.id {
