@@ -11,7 +11,22 @@ import (
 const (
 	topPrograms = 3                // number of foreign programs in a report
 	canaryTime  = 30 * time.Second // time limit of the canary after a trial, which runs also if the trial's context has ended
+	// statesTimeout is the time limit of a request for the states of machines.
+	statesTimeout = 10 * time.Second
 )
+
+// States of a machine. A hypervisor reports further states. All but running are a [Disturbance].
+const (
+	running = "running"
+	stopped = "stopped"
+	ended   = "off"
+)
+
+// Disturbance says that a machine of the benchmark did not run at some time during a trial.
+type Disturbance struct {
+	Machine string `json:"machine"`
+	State   string `json:"state"` // paused, stopped, off, crashed or absent
+}
 
 // Options are the options of a monitor.
 type Options struct {
@@ -73,6 +88,24 @@ func (m *Monitor) sample(ctx context.Context) {
 	s := m.sampler.Sample()
 	m.addStates(ctx, s)
 	m.samples = append(m.samples, s)
+}
+
+// addStates adds to a sample the states of machines that their hypervisors report. It keeps the error of the first request that failed.
+func (m *Monitor) addStates(ctx context.Context, s Sample) {
+	if m.options.States == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, statesTimeout)
+	defer cancel()
+	states, err := m.options.States(ctx)
+	for machine, state := range states {
+		if state != running {
+			s.Machines[machine] = state
+		}
+	}
+	if err != nil && m.statesErr == nil && ctx.Err() != context.Canceled {
+		m.statesErr = err
+	}
 }
 
 // run takes a sample in each interval until ctx ends, and then the last one.

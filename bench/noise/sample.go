@@ -7,6 +7,8 @@ package noise
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -78,14 +80,14 @@ func (s *Sampler) Sample() Sample {
 			out.Foreign = new(s.processes.foreign() / ticks)
 		}
 	}
-	if line, ok := lineOf(s.read("proc/pressure/cpu"), "some "); ok {
+	if line, ok := LineOf(s.read("proc/pressure/cpu"), "some "); ok {
 		if _, text, ok := strings.Cut(line, "total="); ok {
 			out.Pressure = number(text, 1e6)
 		}
 	}
 	vmstat := s.read("proc/vmstat")
-	in, _ := lineOf(vmstat, "pswpin ")
-	pages, _ := lineOf(vmstat, "pswpout ")
+	in, _ := LineOf(vmstat, "pswpin ")
+	pages, _ := LineOf(vmstat, "pswpout ")
 	if a, b := number(in, 1), number(pages, 1); a != nil && b != nil {
 		out.SwapPages = new(*a + *b)
 	}
@@ -100,10 +102,30 @@ func (s *Sampler) Sample() Sample {
 	return out
 }
 
+// machineStates returns the states of the machines whose processes do not run. It does not see paused machines; hypervisors report these.
+func (s *Sampler) machineStates() map[string]string {
+	out := map[string]string{}
+	for machine, pid := range s.source.Machines {
+		text := string(s.read("proc/" + strconv.Itoa(pid) + "/stat"))
+		state := strings.TrimSpace(text[strings.LastIndex(text, ")")+1:])
+		switch {
+		case state == "":
+			if _, err := os.Stat(s.path("proc/" + strconv.Itoa(pid))); errors.Is(err, fs.ErrNotExist) { // after another error, the state is unknown
+				out[machine] = ended
+			}
+		case state[0] == 'Z' || state[0] == 'X':
+			out[machine] = ended
+		case state[0] == 'T':
+			out[machine] = stopped
+		}
+	}
+	return out
+}
+
 // processorTime returns the times of all processors. busy is the time in programs and in the kernel without interrupts, in ticks. total is
 // all time, and steal the time that the hypervisor gave to other machines, in seconds.
 func (s *Sampler) processorTime() (busy, total float64, steal *float64, ok bool) {
-	line, ok := lineOf(s.read("proc/stat"), "cpu ")
+	line, ok := LineOf(s.read("proc/stat"), "cpu ")
 	fields := strings.Fields(line)
 	if !ok || len(fields) < 4 {
 		return 0, 0, nil, false
@@ -133,8 +155,8 @@ func (s *Sampler) read(name string) []byte {
 	return data
 }
 
-// lineOf returns the rest of the first line that begins with the prefix.
-func lineOf(text []byte, prefix string) (string, bool) {
+// LineOf returns the rest of the first line that begins with the prefix.
+func LineOf(text []byte, prefix string) (string, bool) {
 	for line := range bytes.Lines(text) {
 		if rest, ok := bytes.CutPrefix(line, []byte(prefix)); ok {
 			return strings.TrimSpace(string(rest)), true

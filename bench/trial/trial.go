@@ -168,7 +168,7 @@ func listDurations(jobs []workload.Job, known []history) (d map[string][]float64
 	}
 	for i, j := range jobs {
 		h := known[i]
-		intended, bound, begin, last := intendedSubmission(j, ends), h.last(player.Bound), h.begin(), h.last(player.Last)
+		intended, bound, begin, last := intendedSubmission(j, ends), h.last(player.Bound), h.last(player.Start), h.last(player.Last) // begin: of the task that started last
 		if t := h.first(player.Submit); t < never && intended < never {
 			add("submit_error", t-intended)
 		}
@@ -181,11 +181,12 @@ func listDurations(jobs []workload.Job, known []history) (d map[string][]float64
 			add("launch", between(bound, launched))
 		}
 		add("start", between(bound, begin))
-		if h.finished() {
-			slow = boundedSlowdown(waited, between(begin, last))
-			if begin == never || last == never {
-				unstamped++
-			}
+		switch ran := between(begin, last); {
+		case !h.finished():
+		case ran == never:
+			unstamped++
+		case waited < never: // a job counts with at least minRun: otherwise very short jobs would dominate
+			slow = max((waited+ran)/max(ran, minRun), 1)
 		}
 		add("end", between(last, h.end()))
 		add("slowdown", slow)
@@ -206,14 +207,6 @@ func between(from, to float64) float64 {
 		return never
 	}
 	return to - from
-}
-
-// boundedSlowdown returns the slowdown of a job, with a run time of at least minRun: otherwise very short jobs would dominate.
-func boundedSlowdown(wait, run float64) float64 {
-	if wait == never || run == never {
-		return never
-	}
-	return max((wait+run)/max(run, minRun), 1)
 }
 
 // percentile returns the smallest of the sorted values that at least p percent of the values do not exceed.
@@ -347,9 +340,6 @@ func (h history) end() float64 {
 	}
 	return never
 }
-
-// begin returns the time of the first instruction of the task of the job that started last.
-func (h history) begin() float64 { return h.last(player.Start) }
 
 // nearLimit is a relative distance between a measured rate and a limit of the scheduler. If the distance is smaller, the limit determines
 // the rate.
