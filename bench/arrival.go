@@ -31,7 +31,16 @@ func MakeJobs(name string, w WorkloadOptions, seed uint64) ([]workload.Job, erro
 // gets the next time of w.Arrival.
 func decodeJobs(w WorkloadOptions, seed uint64) ([]workload.Job, error) {
 	if w.Trace != nil {
-		return readTrace(*w.Trace, w)
+		f, _, err := durable.Open(*w.Trace)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		jobs, err := workload.ReadSWF(f, w.SWFOptions)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", *w.Trace, err)
+		}
+		return jobs, nil
 	}
 	times := newArrivals(w.Arrival, seed, 0)
 	var out []workload.Job
@@ -79,17 +88,4 @@ func drawAgain(jobs []workload.Job, a Arrival, seed uint64, block int) ([]worklo
 		}
 	}
 	return workload.Prepare(jobs)
-}
-
-func readTrace(file string, w WorkloadOptions) ([]workload.Job, error) {
-	f, _, err := durable.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	jobs, err := workload.ReadSWF(f, workload.SWFOptions{MaxJobs: w.TraceJobs, Compression: w.TraceSpeed, CPUsPerNode: w.TraceCPUs, Users: w.TraceUsers, Queues: w.TraceQueues})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return jobs, nil
 }

@@ -127,12 +127,11 @@ func (st *Store) begin(number int) (attempt int, folder string, err error) {
 func (st *Store) finish(a Attempt, events []player.Event) error {
 	folder := st.attemptFolder(a.Trial, a.Number)
 	var b bytes.Buffer
+	lines := json.NewEncoder(&b)
 	for _, e := range events {
-		line, err := json.Marshal(e)
-		if err != nil {
+		if err := lines.Encode(e); err != nil {
 			return err
 		}
-		b.Write(append(line, '\n'))
 	}
 	if err := durable.Write(filepath.Join(folder, "events.jsonl"), b.Bytes()); err != nil {
 		return err

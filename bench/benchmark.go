@@ -18,6 +18,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench/noise"
 	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -48,15 +49,11 @@ type WorkloadOptions struct {
 	Trace *string           `json:"trace"` // path of a file in the Standard Workload Format
 	// Program has the path and the arguments of a program. ProgramInputs are derivations and store paths that must exist before Program
 	// runs.
-	Program       []string          `json:"program,omitempty"`
-	ProgramInputs []string          `json:"programInputs,omitempty"`
-	TraceJobs     int               `json:"traceJobs"`
-	TraceCPUs     int               `json:"traceCpus"`
-	TraceSpeed    float64           `json:"traceSpeed"`
-	TraceUsers    map[string]string `json:"traceUsers,omitempty"` // accounts, by the number of the user in the trace
-	TraceQueues   map[string]string `json:"traceQueues,omitempty"`
-	Arrival       Arrival           `json:"arrival"`
-	TimeLimit     float64           `json:"timeLimit"` // in seconds
+	Program             []string `json:"program,omitempty"`
+	ProgramInputs       []string `json:"programInputs,omitempty"`
+	workload.SWFOptions          // of Trace
+	Arrival             Arrival  `json:"arrival"`
+	TimeLimit           float64  `json:"timeLimit"` // in seconds
 	// Players contains settings for the players, which submit the jobs to a scheduler. The key is the scheduler, such as slurm.
 	Players map[string]json.RawMessage `json:"players"`
 }
@@ -137,15 +134,14 @@ func (b Benchmark) CheckLevels(ctx context.Context, e *nixeval.Evaluator, name s
 
 // ExtraModules returns, for [nixeval.Options], the modules that the nodes of a configuration have in addition to the modules of the hive.
 // These are the module of the level [Tuned], and the levels that are modules.
-func (b Benchmark) ExtraModules(c Configuration) ([]string, error) {
-	var out []string
+func (b Benchmark) ExtraModules(c Configuration) (out []string) {
 	if c.Levels[LimitsFactor] == Tuned {
 		out = append(out, "_: _: [ "+nixeval.Module("nixbench/bench/nix/limits.nix", limitsNix)+" ]")
 	}
-	if len(c.Modules) == 0 {
-		return out, nil
+	if len(c.Modules) > 0 {
+		out = append(out, evaluate("modulesOfLevels "+nixeval.EncodeJSON(c.Modules)))
 	}
-	return append(out, evaluate("modulesOfLevels "+nixeval.EncodeJSON(c.Modules))), nil
+	return out
 }
 
 // matrixRE matches error messages of Nix about the levels of a benchmark. nix/eval.nix throws the messages that the first part matches. The

@@ -186,9 +186,7 @@ func TestModulesOfLevels(t *testing.T) {
 		"low":  `{"head-1":["level","second"],"named":["level","second"],"node-1":["level","second"],"node-2":["level","second"]}`,
 		"high": `{"head-1":["level"],"named":[],"node-1":[],"node-2":[]}`,
 	} {
-		if e.ExtraModules, err = b.ExtraModules(Configuration{Modules: []Level{{Benchmark: "a", Factor: "text", Level: level}}}); err != nil {
-			t.Fatal(err)
-		}
+		e.ExtraModules = b.ExtraModules(Configuration{Modules: []Level{{Benchmark: "a", Factor: "text", Level: level}}})
 		data, err := e.Introspect(t.Context(), nixeval.Expression{Text: `{ nodes, ... }: builtins.mapAttrs (_: n: builtins.filter (x: x == "level" || x == "second") (builtins.attrNames n.config.environment.etc)) nodes`})
 		if err != nil || strings.TrimSpace(string(data)) != want {
 			t.Errorf("%s: %s, %v", level, data, err)
@@ -271,9 +269,7 @@ func TestTuned(t *testing.T) {
 	} {
 		e := nixeval.New(nixeval.Options{Source: nixeval.Source{File: file, Dir: filepath.Dir(file)}})
 		level := map[bool]string{false: Default, true: Tuned}[high]
-		if e.ExtraModules, err = (Benchmark{}).ExtraModules(Configuration{Levels: map[string]string{LimitsFactor: level}}); err != nil {
-			t.Fatal(err)
-		}
+		e.ExtraModules = (Benchmark{}).ExtraModules(Configuration{Levels: map[string]string{LimitsFactor: level}})
 		data, err := e.Introspect(t.Context(), nixeval.Expression{Text: `{ nodes, ... }: builtins.mapAttrs (_: n: let k = n.config.nixbench.kubernetes; in {
 			s = k.scheduler.extraArgs.kube-api-qps or null; c = k.controllerManager.extraArgs.kube-api-qps;
 			o = k.schedulers.second.settings.clientConnection or null; })

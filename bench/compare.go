@@ -10,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench/player"
 	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
@@ -22,8 +23,8 @@ type Difference struct {
 	Follows bool `json:"follows,omitempty"`
 }
 
-// ArgumentsOfSet is the name of the difference between two sweeps whose arguments of --set differ.
-const ArgumentsOfSet = "the arguments of --set"
+// argumentsOfSet is the name of the difference between two sweeps whose arguments of --set differ.
+const argumentsOfSet = "the arguments of --set"
 
 // CountCauses returns the number of differences that do not follow from another difference.
 func CountCauses(all []Difference) int {
@@ -50,18 +51,23 @@ func Compare(a, b Sweep) []Difference {
 	if a.Host.Nix != "" && b.Host.Nix != "" {
 		add("the version of Nix", a.Host.Nix, b.Host.Nix)
 	}
-	compareBenchmarks(a.Benchmark, b.Benchmark, add)
-	names := slices.Sorted(maps.Keys(a.Workloads))
-	for _, name := range names {
+	x, y := a.Benchmark, b.Benchmark
+	add("the order", fmt.Sprintf("%s, seed %d", x.Order, x.Seed), fmt.Sprintf("%s, seed %d", y.Order, y.Seed))
+	add("the client", cmp.Or(x.Client, "none"), cmp.Or(y.Client, "none"))
+	add("the seconds of the pause before a workload", encode(x.Pause), encode(y.Pause))
+	add("the thresholds of noise", encode(x.Quiet), encode(y.Quiet))
+	add("the reset", x.Reset, y.Reset)
+	add("the number of warm-up blocks", encode(x.Warmup), encode(y.Warmup))
+	for _, name := range slices.Sorted(maps.Keys(a.Workloads)) {
 		if other, ok := b.Workloads[name]; ok {
 			x, y := a.Benchmark.Workloads[name], b.Benchmark.Workloads[name]
 			add("the workload "+name, a.Workloads[name].Hash, other.Hash)
 			add("the program of the workload "+name, a.Workloads[name].Program, other.Program)
-			add("the time limit of the workload "+name, seconds(x.TimeLimit).String(), seconds(y.TimeLimit).String())
+			add("the time limit of the workload "+name, workload.Seconds(x.TimeLimit).String(), workload.Seconds(y.TimeLimit).String())
 			add("the players of the workload "+name, encode(x.Players), encode(y.Players))
 		}
 	}
-	add(ArgumentsOfSet, strings.Join(a.Sets, " "), strings.Join(b.Sets, " "))
+	add(argumentsOfSet, strings.Join(a.Sets, " "), strings.Join(b.Sets, " "))
 	// If the sources are equal and the arguments of --set differ, the systems differ because of --set: nothing else can have
 	// changed them. The differences that were added above may have other causes.
 	follows := !slices.Equal(a.Sets, b.Sets) && a.SourceHash != "" && a.SourceHash == b.SourceHash
@@ -75,17 +81,6 @@ func Compare(a, b Sweep) []Difference {
 		out = append(out, d)
 	}
 	return out
-}
-
-// compareBenchmarks compares what the declared benchmarks of two sweeps say about trials, apart from workloads and cells. It calls add with
-// each part.
-func compareBenchmarks(a, b Benchmark, add func(what, x, y string)) {
-	add("the order", fmt.Sprintf("%s, seed %d", a.Order, a.Seed), fmt.Sprintf("%s, seed %d", b.Order, b.Seed))
-	add("the client", cmp.Or(a.Client, "none"), cmp.Or(b.Client, "none"))
-	add("the seconds of the pause before a workload", encode(a.Pause), encode(b.Pause))
-	add("the thresholds of noise", encode(a.Quiet), encode(b.Quiet))
-	add("the reset", a.Reset, b.Reset)
-	add("the number of warm-up blocks", encode(a.Warmup), encode(b.Warmup))
 }
 
 func encode(v any) string {
@@ -205,10 +200,10 @@ func CompareResults(a, b Sweep, attemptsA, attemptsB map[int][]Attempt, known []
 		return slices.ContainsFunc(known, func(d Difference) bool { return strings.HasPrefix(d.What, what) })
 	}
 	for i := range sizes.out {
-		sizes.out[i].Follows = changed(ArgumentsOfSet) || changed("the client")
+		sizes.out[i].Follows = changed(argumentsOfSet) || changed("the client")
 	}
 	for i := range limits.out {
-		limits.out[i].Follows = changed(ArgumentsOfSet) || changed("the systems of ")
+		limits.out[i].Follows = changed(argumentsOfSet) || changed("the systems of ")
 	}
 	return slices.Concat(sizes.out, limits.out)
 }
@@ -229,21 +224,17 @@ func (s Sweep) firstResults(attempts map[int][]Attempt) map[int]Attempt {
 }
 
 // compareLimits returns the limits whose values differ, and those that are in only one of the lists.
-func compareLimits(a, b []player.Limit) []Difference {
-	values := func(limits []player.Limit) map[string]string {
-		out := map[string]string{}
-		for _, l := range limits {
-			out[l.Name] = l.Value
-		}
-		return out
+func compareLimits(a, b []player.Limit) (out []Difference) {
+	values := map[string][2]string{} // in a and in b, by name
+	for _, l := range a {
+		values[l.Name] = [2]string{l.Value, ""}
 	}
-	x, y := values(a), values(b)
-	names := maps.Clone(x)
-	maps.Copy(names, y)
-	var out []Difference
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if x[name] != y[name] {
-			out = append(out, Difference{What: name, A: cmp.Or(x[name], "none"), B: cmp.Or(y[name], "none")})
+	for _, l := range b {
+		values[l.Name] = [2]string{values[l.Name][0], l.Value}
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if v := values[name]; v[0] != v[1] {
+			out = append(out, Difference{What: name, A: cmp.Or(v[0], "none"), B: cmp.Or(v[1], "none")})
 		}
 	}
 	return out

@@ -46,7 +46,7 @@ func (p *countingPlayer) Requests(context.Context) ([]player.Request, error) {
 // runCounting executes one trial, and returns its result.
 func runCounting(t *testing.T, p *countingPlayer) Attempt {
 	t.Helper()
-	p.Player = null.New(null.Options{})
+	p.Player = null.New(0)
 	b := benchmark()
 	b.Repetitions, b.Warmup, b.Retries = 1, 0, 0
 	c := &fakeCluster{player: func(WorkloadOptions, bool) (player.Player, error) { return p, nil }}
@@ -89,7 +89,7 @@ func TestCounterErrors(t *testing.T) {
 
 // The requests of a program's workload are counted, too. Its commands run on this computer, so they have no place in the cluster.
 func TestProgramCounters(t *testing.T) {
-	p := &countingPlayer{Player: null.New(null.Options{}), requests: []int64{3, 10}}
+	p := &countingPlayer{Player: null.New(0), requests: []int64{3, 10}}
 	b := programBenchmark(writeProgram(t, playScript))
 	b.Repetitions = 1
 	r := newRunner(t, b, &fakeCluster{command: []string{"true"}, player: func(WorkloadOptions, bool) (player.Player, error) { return p, nil }})

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+
+	"github.com/nixbench/nixbench/bench/noise"
 )
 
 // Host describes the computer on which nixbench runs. The machines of a sweep run on it, too, unless the hypervisor is remote.
@@ -33,17 +35,10 @@ func ReadHost(root string) Host {
 	}
 	h.Kernel = read("proc/sys/kernel/osrelease")
 	h.Governor, h.SMT = read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"), read("sys/devices/system/cpu/smt/active")
-	for line := range strings.Lines(read("proc/cpuinfo")) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			h.CPU = strings.TrimSpace(value)
-			break
-		}
-	}
-	for line := range strings.Lines(read("proc/meminfo")) {
-		if value, ok := strings.CutPrefix(line, "MemTotal:"); ok {
-			kib, _ := strconv.Atoi(strings.Fields(value)[0])
-			h.Memory = kib / 1024
-		}
-	}
+	model, _ := noise.LineOf([]byte(read("proc/cpuinfo")), "model name")
+	h.CPU = strings.TrimPrefix(model, ": ")
+	memory, _ := noise.LineOf([]byte(read("proc/meminfo")), "MemTotal:")
+	kib, _ := strconv.Atoi(strings.TrimSuffix(memory, " kB"))
+	h.Memory = kib / 1024
 	return h
 }

@@ -38,27 +38,19 @@ func readProgram(name string, w WorkloadOptions) ([]byte, error) {
 	return data, nil
 }
 
-// DescribeWorkload returns the identity of a workload with these jobs. It returns an error if the program of the workload cannot be executed.
-func DescribeWorkload(name string, w WorkloadOptions, jobs []workload.Job) (Workload, error) {
-	program, err := hashProgram(name, w)
-	return Workload{Hash: workload.Hash(jobs), Jobs: len(jobs), Tasks: workload.Tasks(jobs), Program: program}, err
-}
-
-// hashProgram returns a hash that identifies the program of a workload and the program's arguments. It returns an empty string if the
-// workload has no program. For a program that Nix builds, the hash contains the path instead of the content. If the program cannot be
-// executed, it returns an error.
-func hashProgram(name string, w WorkloadOptions) (string, error) {
+// DescribeWorkload returns the identity of a workload with these jobs. For a program that Nix builds, the hash contains the path instead of
+// the content. It returns an error if the program of the workload cannot be executed.
+func DescribeWorkload(name string, w WorkloadOptions, jobs []workload.Job) (out Workload, err error) {
+	out = Workload{Hash: workload.Hash(jobs), Jobs: len(jobs), Tasks: workload.Tasks(jobs)}
 	if len(w.Program) == 0 {
-		return "", nil
+		return out, nil
 	}
 	content := []byte(w.Program[0])
 	if len(w.ProgramInputs) == 0 {
-		var err error
-		if content, err = readProgram(name, w); err != nil {
-			return "", err
-		}
+		content, err = readProgram(name, w)
 	}
-	return hashOf([]byte(hashOf(content) + "\x00" + strings.Join(w.Program[1:], "\x00"))), nil
+	out.Program = workload.HashOf([]byte(workload.HashOf(content) + "\x00" + strings.Join(w.Program[1:], "\x00")))
+	return out, err
 }
 
 // keepProgram copies the program of the workload with this name into the folder of a sweep.
@@ -89,7 +81,10 @@ func (a *attempt) newProgram(scheduler player.Player, folder string, running *Ru
 	w := a.Store.Sweep.Benchmark.Workloads[name]
 	private, err := filepath.Abs(filepath.Join(folder, privateFolder))
 	if err == nil {
-		err = program.WriteCommand(filepath.Join(private, "bin"), "nixbench", shellescape.QuoteCommand(running.Command))
+		err = os.MkdirAll(filepath.Join(private, "bin"), 0o700)
+	}
+	if err == nil { // the command nixbench for this cluster
+		err = os.WriteFile(filepath.Join(private, "bin", "nixbench"), []byte("#!/bin/sh\nexec "+shellescape.QuoteCommand(running.Command)+" \"$@\"\n"), 0o700)
 	}
 	if err != nil {
 		return nil, err

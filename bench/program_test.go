@@ -173,12 +173,12 @@ func TestUnusableProgram(t *testing.T) {
 		"":                  `"" is no path`,
 		folder + "/missing": "no such file",
 	} {
-		if _, err := hashProgram("w", WorkloadOptions{Program: []string{path}}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := DescribeWorkload("w", WorkloadOptions{Program: []string{path}}, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
 	for _, w := range []WorkloadOptions{{}, {Program: []string{writeProgram(t, playScript)}}, {Program: []string{"/nix/store/x/bin/play"}, ProgramInputs: []string{"/nix/store/x.drv"}}} {
-		if _, err := hashProgram("w", w); err != nil {
+		if _, err := DescribeWorkload("w", w, nil); err != nil {
 			t.Error(err)
 		}
 	}

@@ -190,7 +190,7 @@ func (a *attempt) execute(ctx context.Context, folder string) error {
 		return fmt.Errorf("the limits of the scheduler: %w", err)
 	}
 	if err := a.phase("pause", func() error {
-		if !engine.Sleep(ctx, seconds(sweep.Benchmark.Pause)) {
+		if !engine.Sleep(ctx, workload.Seconds(sweep.Benchmark.Pause)) {
 			return context.Cause(ctx)
 		}
 		return nil
@@ -205,7 +205,7 @@ func (a *attempt) play(ctx context.Context, p player.Player, jobs []workload.Job
 	var before, after counters
 	stop := func() (v noise.Verdict, r *noise.Report) { return } // until the observation has begun
 	defer func() { stop() }()
-	limit := seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Workload()].TimeLimit)
+	limit := workload.Seconds(a.Store.Sweep.Benchmark.Workloads[a.trial.Workload()].TimeLimit)
 	playErr := a.submit(ctx, p, jobs, limit, func() error { // measure usage and noise from here on, without the preparations of the player
 		stop = sync.OnceValues(a.Observe(ctx, a.trial, running))
 		before.requests, before.errRequests = p.Requests(ctx)
@@ -331,5 +331,3 @@ func compareSystems(frozen map[string]System, running map[string]string) error {
 	}
 	return nil
 }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -60,7 +60,7 @@ func (c *fakeCluster) Deploy(_ context.Context, _ Configuration, log io.Writer) 
 	}
 	newPlayer := c.player
 	if newPlayer == nil {
-		newPlayer = func(WorkloadOptions, bool) (player.Player, error) { return null.New(null.Options{}), nil }
+		newPlayer = func(WorkloadOptions, bool) (player.Player, error) { return null.New(0), nil }
 	}
 	return &Running{Systems: c.systems, Nodes: 2, CPUs: 4, Hollow: c.hollow, Command: c.command, Close: func() {}, Player: newPlayer}, nil
 }
@@ -385,7 +385,7 @@ func TestBroken(t *testing.T) {
 	b.Warmup = 0
 	plays := 0
 	r := newRunner(t, b, &fakeCluster{player: func(WorkloadOptions, bool) (player.Player, error) {
-		return breakingPlayer{null.New(null.Options{}), &plays}, nil
+		return breakingPlayer{null.New(0), &plays}, nil
 	}})
 	r.Observe = func(context.Context, Trial, *Running) func() (noise.Verdict, *noise.Report) {
 		state := map[bool]string{false: Valid, true: Invalid}[plays == 1]
@@ -483,7 +483,7 @@ func TestLimited(t *testing.T) {
 		w.Jobs = append(w.Jobs, []byte(fmt.Sprintf(`{"id":"j%d"}`, i)))
 	}
 	b.Workloads, b.Cells = map[string]WorkloadOptions{"a": w}, b.Cells[:1]
-	cluster := &fakeCluster{player: func(WorkloadOptions, bool) (player.Player, error) { return exactPlayer{null.New(null.Options{})}, nil }}
+	cluster := &fakeCluster{player: func(WorkloadOptions, bool) (player.Player, error) { return exactPlayer{null.New(0)}, nil }}
 	r := newRunner(t, b, cluster)
 	if err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -560,7 +560,7 @@ func TestLimitedByOthers(t *testing.T) {
 			for i, j := range jobs {
 				for kind, at := range map[string]float64{player.Submit: float64(i) * late, player.Bound: float64(i) * every,
 					player.Launched: float64(i)*every + launch, player.Finish: float64(i)*every + 1} {
-					events = append(events, player.Event{Job: j.ID, Kind: kind, Time: start.Add(seconds(at))})
+					events = append(events, player.Event{Job: j.ID, Kind: kind, Time: start.Add(workload.Seconds(at))})
 				}
 			}
 			return events
@@ -577,7 +577,7 @@ func TestLimitedByOthers(t *testing.T) {
 		"kwok":       {limitedPlayer{events: play(0, 1, 2)}, 8, 0},
 	} {
 		c := &fakeCluster{hollow: test.hollow, player: func(WorkloadOptions, bool) (player.Player, error) {
-			test.player.Player = null.New(null.Options{})
+			test.player.Player = null.New(0)
 			return test.player, nil
 		}}
 		r := newRunner(t, b, c)
@@ -674,7 +674,7 @@ func playOnce(t *testing.T, p slowPlayer, jobs ...string) (Attempt, error) {
 		if makeErr != nil {
 			t.Fatal(makeErr)
 		}
-		p.Player = null.New(null.Options{})
+		p.Player = null.New(0)
 		a = &attempt{Runner: r, trial: r.Store.Sweep.Trials[0], Attempt: Attempt{Phases: map[string]float64{}}}
 		err = a.play(t.Context(), p, list, &Running{Nodes: 2, CPUs: 4})
 	})
@@ -793,7 +793,7 @@ func TestMeasuredTime(t *testing.T) {
 				}
 			}
 			a := &attempt{Runner: r, trial: r.Store.Sweep.Trials[0], Attempt: Attempt{Phases: map[string]float64{}}}
-			if err := a.play(t.Context(), &busyPlayer{Player: null.New(null.Options{}), log: &log}, c.jobs, &Running{}); err != nil {
+			if err := a.play(t.Context(), &busyPlayer{Player: null.New(0), log: &log}, c.jobs, &Running{}); err != nil {
 				t.Fatal(name, err)
 			}
 			if diff := cmp.Diff(c.want, log); diff != "" || a.Usage["scheduler"].CPU != 7 || a.Result.Metrics["scheduler_cpu"] != 7 {
@@ -803,7 +803,7 @@ func TestMeasuredTime(t *testing.T) {
 				t.Errorf("%s: %+v", name, a.Clock)
 			}
 			a = &attempt{Runner: r, trial: r.Store.Sweep.Trials[0], Attempt: Attempt{Phases: map[string]float64{}}}
-			err := a.play(t.Context(), &busyPlayer{Player: null.New(null.Options{}), log: &log, usageErr: errors.New("no answer")}, c.jobs, &Running{})
+			err := a.play(t.Context(), &busyPlayer{Player: null.New(0), log: &log, usageErr: errors.New("no answer")}, c.jobs, &Running{})
 			if err == nil || err.Error() != "prepare: the usage of the scheduler: no answer" {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -2,8 +2,6 @@ package bench
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -14,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/bench/stats"
+	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -194,7 +193,7 @@ func (c Configuration) SetArguments() []string {
 
 // FactsFile returns the name of the file with the facts (addresses and hashes of keys) of the configuration.
 func (c Configuration) FactsFile() string {
-	return hashOf([]byte(stats.JoinLevels(c.Levels, "\n")))[len("sha256:"):][:16] + ".json"
+	return workload.HashOf([]byte(stats.JoinLevels(c.Levels, "\n")))[len("sha256:"):][:16] + ".json"
 }
 
 // Plan returns the configurations and the trials of a benchmark. Only the seed determines the order of the trials, so that a repetition
@@ -285,11 +284,6 @@ func Check(name string, b Benchmark) error {
 		}
 	}
 	return nil
-}
-
-func hashOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // IsOf reports whether the sweep executes the benchmark b with these workloads and these arguments of --set.

@@ -27,7 +27,7 @@ type heldJob struct {
 func NewQueue(jobs []workload.Job, start time.Time, hold func(workload.Job) bool) *Queue {
 	q := &Queue{held: map[string][]*heldJob{}}
 	for _, j := range jobs {
-		h := &heldJob{j, start.Add(duration(j.Submit)), len(j.After)}
+		h := &heldJob{j, start.Add(workload.Seconds(j.Submit)), len(j.After)}
 		if h.open == 0 || !hold(j) {
 			q.jobs, q.times = append(q.jobs, j), append(q.times, h.at)
 			continue
@@ -59,7 +59,7 @@ func (q *Queue) IsHolding() bool { return len(q.held) > 0 }
 
 func (q *Queue) End(job string, at time.Time) {
 	for _, h := range q.held[job] {
-		if due := at.Add(duration(h.Think)); due.After(h.at) {
+		if due := at.Add(workload.Seconds(h.Think)); due.After(h.at) {
 			h.at = due
 		}
 		if h.open--; h.open == 0 {
@@ -82,5 +82,3 @@ func Arrays(jobs []workload.Job, size func(workload.Job) int) (arrays [][]worklo
 	}
 	return arrays
 }
-
-func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }

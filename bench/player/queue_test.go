@@ -11,7 +11,7 @@ import (
 // TestQueue: jobs are due in the order of their times. A held job is due when the last of its jobs has ended and its think time has passed.
 func TestQueue(t *testing.T) {
 	start := time.Unix(1000, 0)
-	at := func(seconds float64) time.Time { return start.Add(duration(seconds)) }
+	at := func(seconds float64) time.Time { return start.Add(workload.Seconds(seconds)) }
 	jobs, err := workload.Prepare([]workload.Job{
 		{ID: "a"}, {ID: "b", After: []string{"a"}}, {ID: "c", After: []string{"a", "b"}, Think: 3}, {ID: "d", Submit: 5}, {ID: "e", Submit: 9, After: []string{"a"}, Think: 1},
 	})

@@ -107,17 +107,15 @@ func (r *Remote) Usage(ctx context.Context) (map[string]Usage, error) {
 	total := map[string]Usage{}
 	for node, out := range outputs {
 		for line := range strings.Lines(string(out)) {
-			f := strings.Split(strings.TrimSpace(line), "|")
-			if len(f) != 3 {
-				return nil, fmt.Errorf("%s: read the usage: %s: unexpected line %.100q", r.Engine, node, line)
-			}
-			used, errUsed := strconv.ParseUint(f[1], 10, 63)
-			memory, errMemory := strconv.ParseUint(f[2], 10, 63)
+			name, numbers, _ := strings.Cut(strings.TrimSpace(line), "|")
+			first, second, _ := strings.Cut(numbers, "|")
+			used, errUsed := strconv.ParseUint(first, 10, 63)
+			memory, errMemory := strconv.ParseUint(second, 10, 63)
 			if errUsed != nil || errMemory != nil {
 				return nil, fmt.Errorf("%s: read the usage: %s: unexpected line %.100q", r.Engine, node, line)
 			}
-			u := total[full[f[0]]]
-			total[full[f[0]]] = Usage{CPU: u.CPU + float64(used)/1e6, Memory: u.Memory + int64(memory)}
+			u := total[full[name]]
+			total[full[name]] = Usage{CPU: u.CPU + float64(used)/1e6, Memory: u.Memory + int64(memory)}
 		}
 	}
 	return total, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nixbench/nixbench/bench"
 	"github.com/nixbench/nixbench/bench/page"
+	"github.com/nixbench/nixbench/bench/workload"
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
@@ -68,5 +69,5 @@ func (c Check) Problems() error {
 }
 
 func formatSeconds(s float64) string {
-	return time.Duration(s * float64(time.Second)).Round(time.Second).String()
+	return workload.Seconds(s).Round(time.Second).String()
 }

@@ -96,7 +96,7 @@ func (h *History) Expect(trials []bench.Trial) (d Duration) {
 
 // Left returns the duration as text for the trials of a sweep that are left.
 func (d Duration) Left() string {
-	return fmt.Sprintf("about %v left", time.Duration(d.Seconds*float64(time.Second)).Round(10*time.Second))
+	return fmt.Sprintf("about %v left", workload.Seconds(d.Seconds).Round(10*time.Second))
 }
 
 // String returns the duration as text, with its basis.

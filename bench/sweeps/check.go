@@ -23,7 +23,7 @@ func isOfCheck(sweep bench.Sweep) bool { return strings.HasSuffix(sweep.Name, ch
 // Check executes one trial of each cell of a benchmark, with a short time limit, and returns what is suspect. It keeps no sweep.
 func (s *Sweeps) Check(ctx context.Context, b *Subject) (results.Check, error) {
 	short := *b
-	short.isCheck, short.startNew, short.blocks = true, true, 0
+	short.isCheck, short.selected.New, short.selected.Blocks = true, true, 0
 	short.Repetitions, short.Warmup, short.MaxBlocks, short.Retries, short.Claims = 1, 0, 0, 0, nil
 	short.Workloads = maps.Clone(b.Workloads)
 	for name, w := range short.Workloads {

@@ -79,9 +79,7 @@ func (c *cluster) open(ctx context.Context, configuration bench.Configuration, c
 	if r.Eval.Sets, err = nixeval.ParseSets(c.sets(configuration)); err != nil {
 		return nil, nil, err
 	}
-	if r.Eval.ExtraModules, err = c.sweep.Benchmark.ExtraModules(configuration); err != nil {
-		return nil, nil, err
-	}
+	r.Eval.ExtraModules = c.sweep.Benchmark.ExtraModules(configuration)
 	var end func()
 	r.Send, end = c.Log(log)
 	s, err := deploy.Open(ctx, r)

@@ -89,7 +89,7 @@ func (s *Sweeps) freezeInto(ctx context.Context, folder string, b *Subject, swee
 	} else if err != nil {
 		return err
 	}
-	return s.build(ctx, folder, sweep, b.unpinned || b.isCheck) // nobody repeats a check
+	return s.build(ctx, folder, sweep, b.selected.Unpinned || b.isCheck) // nobody repeats a check
 }
 
 // build evaluates and builds the systems of all configurations from the sweep's copy of the source. unpinned allows a nixpkgs that is not

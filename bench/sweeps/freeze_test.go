@@ -61,7 +61,7 @@ func newSweeps(t *testing.T, h *fake.Hypervisor) *Sweeps {
 			Describe: func(err error) (int, error) { return 1, err },
 		},
 		Schedulers: map[string]Scheduler{"slurm": {NewPlayer: func(engine.Cluster, string, bool, json.RawMessage) (player.Player, error) {
-			return null.New(null.Options{}), nil
+			return null.New(0), nil
 		}}},
 		Log: func(io.Writer) (event.Sink, func()) { return nil, func() {} },
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nixbench/nixbench/bench/noise"
 )
 
 // findMachineProcesses returns, by node, the id of the process that is the node's machine: QEMU or libvirt_lxc. All other processes of the
@@ -34,10 +36,6 @@ func findMachineProcesses(proc string, machines map[string]string) map[string]in
 // innerID returns the id of a process in its own PID namespace, which is that of the hypervisor, from the process's folder in /proc.
 func innerID(folder string) string {
 	data, _ := os.ReadFile(filepath.Join(folder, "status")) // an error means that the process has ended
-	for line := range strings.Lines(string(data)) {
-		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			return ids[strings.LastIndexAny(ids, " \t")+1 : len(ids)-1]
-		}
-	}
-	return ""
+	ids, _ := noise.LineOf(data, "NSpid:")
+	return ids[strings.LastIndexAny(ids, " \t")+1:]
 }

@@ -97,7 +97,7 @@ func (s *Sweeps) findUnfinished(folder string, b *Subject) (*bench.Store, error)
 		return nil, err
 	}
 	all = slices.DeleteFunc(all, func(st *bench.Store) bool { return st.Sweep.Name != b.Name })
-	if len(all) == 0 || b.startNew {
+	if len(all) == 0 || b.selected.New {
 		return nil, nil
 	}
 	last := all[len(all)-1]
@@ -106,16 +106,16 @@ func (s *Sweeps) findUnfinished(folder string, b *Subject) (*bench.Store, error)
 		return nil, err
 	}
 	complete, wanted := p.Done == p.Trials, b.Benchmark
-	if complete || b.blocks == 0 && len(last.Sweep.Looks) > 0 {
+	if complete || b.selected.Blocks == 0 && len(last.Sweep.Looks) > 0 {
 		wanted.Repetitions = last.Sweep.Benchmark.Repetitions
 	}
 	isSame := last.Sweep.IsOf(wanted, b.Described, s.Sets)
 	switch {
-	case complete && isSame && b.blocks > wanted.Repetitions:
-		if err := last.Extend(b.blocks); err != nil {
+	case complete && isSame && b.selected.Blocks > wanted.Repetitions:
+		if err := last.Extend(b.selected.Blocks); err != nil {
 			return nil, failure.WithKind(failure.Usage, err)
 		}
-		s.Request.Send.Note("extending the sweep %s from %d to %d blocks", last.Sweep.ID, wanted.Repetitions, b.blocks)
+		s.Request.Send.Note("extending the sweep %s from %d to %d blocks", last.Sweep.ID, wanted.Repetitions, b.selected.Blocks)
 		return last, nil
 	case complete:
 		return nil, nil

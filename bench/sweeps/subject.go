@@ -31,11 +31,9 @@ type Subject struct {
 	Name      string
 	Jobs      map[string][]workload.Job
 	Described map[string]bench.Workload // the identities of the workloads
+	selected  Selection
 	eval      *nixeval.Evaluator
-	startNew  bool // begin a new sweep, also if the last one is not complete
 	isCheck   bool // the sweep is that of Check
-	unpinned  bool // the nixpkgs of the hive need not be pinned
-	blocks    int  // the number of blocks that the user has chosen; 0: none
 }
 
 // Load evaluates and checks the selected benchmark, and makes the jobs of its workloads.
@@ -52,7 +50,7 @@ func (s *Sweeps) Load(ctx context.Context, selected Selection) (*Subject, error)
 	if err != nil {
 		return nil, err
 	}
-	b := &Subject{Jobs: map[string][]workload.Job{}, Described: map[string]bench.Workload{}, eval: e, startNew: selected.New, unpinned: selected.Unpinned, blocks: selected.Blocks}
+	b := &Subject{Jobs: map[string][]workload.Job{}, Described: map[string]bench.Workload{}, selected: selected, eval: e}
 	if b.Name, b.Benchmark, err = selected.findBenchmark(ctx, e); err != nil {
 		return nil, err
 	}

@@ -11,12 +11,13 @@ import (
 
 // SWFOptions say how a trace of jobs is scaled to a smaller cluster and a shorter time.
 type SWFOptions struct {
-	MaxJobs     int     // maximum number of jobs, from the beginning of the trace; 0: all
-	Compression float64 // factor by which all times are divided, so that the load stays the same; 0: 1
-	CPUsPerNode int     // number of processors of each node of the cluster; 0: 1
+	MaxJobs     int     `json:"traceJobs"`  // maximum number of jobs, from the beginning of the trace; 0: all
+	CPUsPerNode int     `json:"traceCpus"`  // number of processors of each node of the cluster; 0: 1
+	Compression float64 `json:"traceSpeed"` // factor by which all times are divided, so that the load stays the same; 0: 1
 	// Users and Queues map numbers of users and queues in the trace to accounts and queues of the cluster. Jobs with another number have
 	// none.
-	Users, Queues map[string]string
+	Users  map[string]string `json:"traceUsers,omitempty"`
+	Queues map[string]string `json:"traceQueues,omitempty"`
 }
 
 // Indices of the columns of the Standard Workload Format. The value -1 in a column means unknown.

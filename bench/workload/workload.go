@@ -16,6 +16,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"time"
 )
 
 // Job is a job of a workload. Times are in seconds. A number that is 0 in the file gets the default in the comment of its field.
@@ -38,6 +39,9 @@ type Job struct {
 }
 
 var idForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
+
+// Seconds returns a duration in seconds as a time.Duration.
+func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // maxJobs is the maximum number of jobs of a workload. It limits the memory that a workload needs.
 const maxJobs = 1_000_000
@@ -154,9 +158,12 @@ func Encode(jobs []Job) []byte {
 	return b.Bytes()
 }
 
-// Hash returns a hash that identifies a list of jobs: `sha256:` and 64 hexadecimal digits.
-func Hash(jobs []Job) string {
-	sum := sha256.Sum256(Encode(jobs))
+// Hash returns a hash that identifies a list of jobs.
+func Hash(jobs []Job) string { return HashOf(Encode(jobs)) }
+
+// HashOf returns `sha256:` and 64 hexadecimal digits.
+func HashOf(data []byte) string {
+	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/bench/player"
+	"github.com/nixbench/nixbench/bench/workload"
 )
 
 // trial is the state of the jobs during one call of Play.
@@ -35,7 +36,7 @@ func (t *trial) addLines(lines []line) {
 		switch {
 		case l.Submit > 0:
 			t.add(l.Job, player.Submit, l.Submit)
-			t.submissions.Add(1, time.Duration(l.Took*float64(time.Second)))
+			t.submissions.Add(1, workload.Seconds(l.Took))
 		case l.Refused != "":
 			t.fail(l.Job, l.Time, l.Refused)
 		case l.Job != "":

@@ -11,13 +11,10 @@ import (
 	"github.com/nixbench/nixbench/bench/workload"
 )
 
-type Options struct {
-	Launch time.Duration // from the placement of a job to its first instruction
-}
+// New returns a player. launch is the time from the placement of a job to its first instruction.
+func New(launch time.Duration) player.Player { return null{launch} }
 
-func New(o Options) player.Player { return null{o} }
-
-type null struct{ o Options }
+type null struct{ launch time.Duration }
 
 func (n null) Limits(context.Context) ([]player.Limit, error) { return nil, nil }
 
@@ -46,8 +43,8 @@ func (n null) Play(ctx context.Context, jobs []workload.Job, begin func() time.T
 			at = now
 		}
 		for _, j := range due {
-			begun := at.Add(n.o.Launch)
-			ended := begun.Add(time.Duration(j.Runtime * float64(time.Second)))
+			begun := at.Add(n.launch)
+			ended := begun.Add(workload.Seconds(j.Runtime))
 			events = append(events, list(j, at, begun, ended)...)
 			queue.End(j.ID, ended)
 		}

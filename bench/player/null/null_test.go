@@ -11,8 +11,8 @@ import (
 )
 
 func TestPlayer(t *testing.T) {
-	playertest.Run(t, func(*testing.T) player.Player { return New(Options{}) })
-	playertest.Launch(t, func(_ *testing.T, delay time.Duration) player.Player { return New(Options{Launch: delay}) })
+	playertest.Run(t, func(*testing.T) player.Player { return New(0) })
+	playertest.Launch(t, func(_ *testing.T, delay time.Duration) player.Player { return New(delay) })
 }
 
 // TestThink: a chain of jobs takes its think times, and no job waits for the scheduler.
@@ -21,7 +21,7 @@ func TestThink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, start, err := playertest.Play(t.Context(), New(Options{}), jobs)
+	events, start, err := playertest.Play(t.Context(), New(0), jobs)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,10 +105,6 @@ func Launch(t *testing.T, newPlayer func(t *testing.T, delay time.Duration) play
 		}
 		clean(t, p)
 		r := trial.Measure(jobs, start, time.Now(), events, 2, 0)
-		t.Logf("wait %.3f s, start %.3f s, %d without stamps", r.Metrics["wait_max"], r.Metrics["start_p50"], r.Unstamped)
-		if doubts := p.Observed().Doubts; len(doubts) > 0 {
-			t.Logf("doubts: %q", doubts)
-		}
 		for _, name := range []string{"wait_p50", "wait_max", "start_p50"} {
 			least, most := (launchDelay - clockError).Seconds(), (launchDelay + launchSpare).Seconds()
 			if v := r.Metrics[name]; v < least || v > most || r.Unstamped != 0 {
@@ -241,7 +237,7 @@ func Check(jobs []workload.Job, start time.Time, events []player.Event) []string
 				addf("job %s has no event %s", j.ID, kind)
 			}
 		}
-		intended := start.Add(time.Duration(j.Submit * float64(time.Second)))
+		intended := start.Add(workload.Seconds(j.Submit))
 		if has[player.Submit].Before(intended.Add(-clockError)) {
 			addf("job %s was submitted %v too early", j.ID, intended.Sub(has[player.Submit]))
 		}
@@ -249,7 +245,7 @@ func Check(jobs []workload.Job, start time.Time, events []player.Event) []string
 			if begin := has[player.Bound]; begin.Before(times[a][player.Finish].Add(-clockError)) {
 				addf("job %s was placed %v before the end of %s", j.ID, times[a][player.Finish].Sub(begin), a)
 			}
-			think := time.Duration(j.Think * float64(time.Second))
+			think := workload.Seconds(j.Think)
 			if thought := has[player.Submit].Sub(times[a][player.Finish]); think > 0 && thought < think-clockError {
 				addf("job %s was submitted %v after the end of %s, and its think time is %v", j.ID, thought, a, think)
 			}

@@ -173,12 +173,3 @@ func lastLine(file string) string {
 	text = text[strings.LastIndexByte(text, '\n')+1:]
 	return ": " + text[:min(len(text), 3*shown)]
 }
-
-// WriteCommand writes an executable script into a folder. quoted is a command line that is quoted for a shell. The script runs
-// this command line, followed by the script's own arguments.
-func WriteCommand(folder, name, quoted string) error {
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\nexec "+quoted+" \"$@\"\n"), 0o700)
-}

@@ -61,7 +61,7 @@ func playNull() error {
 	})
 }
 
-func newNull() player.Player { return null.New(null.Options{}) }
+func newNull() player.Player { return null.New(0) }
 
 func TestContract(t *testing.T) {
 	playertest.Run(t, func(t *testing.T) player.Player {
