@@ -23,6 +23,9 @@ const (
 	Failed   = "failed"   // the scheduler reports that the task or job has ended with an error, or has refused it
 )
 
+// Kinds has all kinds of events.
+var Kinds = []string{Submit, Created, Admitted, Bound, Launched, Start, Last, Finish, Failed}
+
 // Event is something that happened to a job or to one of its tasks. Its time is by the clock of this machine.
 type Event struct {
 	Time time.Time `json:"time"` // with microseconds

@@ -119,8 +119,8 @@ func Measure(jobs []workload.Job, began, ended time.Time, events []player.Event,
 		}
 		values := slices.Sorted(slices.Values(durations[l.name]))
 		for _, p := range l.percentiles {
-			if p != 99 || r.Jobs >= MinJobsP99 {
-				r.set(l.name+shareName[p], percentile(values, p))
+			if len(values) > 0 && (p != 99 || r.Jobs >= MinJobsP99) {
+				r.set(l.name+shareName[p], values[rank(len(values), p)])
 			}
 		}
 	}
@@ -209,15 +209,7 @@ func between(from, to float64) float64 {
 	return to - from
 }
 
-// percentile returns the smallest of the sorted values that at least p percent of the values do not exceed.
-func percentile(sorted []float64, p int) float64 {
-	if len(sorted) == 0 {
-		return math.NaN()
-	}
-	return sorted[rank(len(sorted), p)]
-}
-
-// rank returns the index of a percentile of n sorted values.
+// rank returns the index of the smallest of n sorted values that at least p percent of the values do not exceed.
 func rank(n, p int) int { return max((n*p+99)/100-1, 0) }
 
 // middleRate returns the number of events per second between the 10th and the 90th percentile of the events' times.

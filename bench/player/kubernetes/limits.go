@@ -87,11 +87,7 @@ func (p *Player) readConfigMap(ctx context.Context, name, entry string) ([]byte,
 }
 
 func (p *Player) readManifest(ctx context.Context, name string) ([]byte, error) {
-	out, err := p.readFile(ctx, "/etc/kubernetes/manifests/"+name+".yaml")
-	if err != nil {
-		return nil, fmt.Errorf("read the flags of %s: %w", name, err)
-	}
-	return out, nil
+	return p.readFile(ctx, "/etc/kubernetes/manifests/"+name+".yaml")
 }
 
 func (p *Player) readFile(ctx context.Context, file string) ([]byte, error) {

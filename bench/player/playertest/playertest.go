@@ -192,8 +192,6 @@ func Play(ctx context.Context, p player.Player, jobs []workload.Job) (events []p
 	return events, start, err
 }
 
-var order = []string{player.Submit, player.Created, player.Admitted, player.Bound, player.Launched, player.Start, player.Last, player.Finish}
-
 // Check returns what is wrong with the events of a workload in which all jobs must succeed.
 func Check(jobs []workload.Job, start time.Time, events []player.Event) []string {
 	var problems []string
@@ -209,7 +207,7 @@ func Check(jobs []workload.Job, start time.Time, events []player.Event) []string
 		switch {
 		case !ok:
 			addf("an event of an unknown job: %+v", e)
-		case e.Kind == player.Failed || !slices.Contains(order, e.Kind):
+		case e.Kind == player.Failed || !slices.Contains(player.Kinds, e.Kind):
 			addf("unexpected event: %+v", e)
 		case e.Task < 0 || e.Task > j.Tasks:
 			addf("an event of an unknown task: %+v", e)
@@ -223,7 +221,7 @@ func Check(jobs []workload.Job, start time.Time, events []player.Event) []string
 	for _, j := range jobs {
 		has := times[j.ID]
 		last := player.Submit
-		for _, kind := range order {
+		for _, kind := range player.Kinds {
 			switch {
 			case has[kind].IsZero():
 			case has[kind].Before(has[last].Add(-clockError)):

@@ -17,9 +17,6 @@ import (
 // beginEvent is the event that the user's program prints first.
 const beginEvent = "begin"
 
-// kinds are the events that the user's program may print after the event begin.
-var kinds = []string{player.Submit, player.Created, player.Admitted, player.Bound, player.Launched, player.Start, player.Last, player.Finish, player.Failed}
-
 // clockError is how long before the start of the workload, or after nixbench has read the event, the time of an event may be.
 const clockError = time.Second
 
@@ -77,8 +74,8 @@ func (c *check) event(l line, read time.Time) (player.Event, error) {
 	switch {
 	case l.Event == beginEvent:
 		return player.Event{}, errors.New("begin is the first event, and there is only one")
-	case !slices.Contains(kinds, l.Event):
-		return player.Event{}, fmt.Errorf("there is no event %q; there are begin, %s", l.Event, strings.Join(kinds, ", "))
+	case !slices.Contains(player.Kinds, l.Event):
+		return player.Event{}, fmt.Errorf("there is no event %q; there are begin, %s", l.Event, strings.Join(player.Kinds, ", "))
 	case l.ID == "":
 		return player.Event{}, errors.New("the event has no id of a job")
 	case c.jobs != nil && !known:

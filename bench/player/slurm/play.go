@@ -62,7 +62,11 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 			}
 			submitting, quiet = true, now
 			return func() func() error {
-				answers, err := p.submit(ctx, text, len(cs))
+				out, err := p.RunLong(ctx, p.Place().Commands, strings.NewReader(text), "bash", "-s")
+				var answers []answer
+				if err == nil {
+					answers, err = parseAnswers(out, len(cs))
+				}
 				return func() error {
 					if submitting, quiet = false, time.Now(); err != nil {
 						return fmt.Errorf("slurm: submit jobs: %w", err)
@@ -96,15 +100,6 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 			}
 		},
 	}.Run(ctx)
-}
-
-// submit runs a script with sbatch commands and returns the answers to the commands. commands is the number of the commands.
-func (p *Player) submit(ctx context.Context, script string, commands int) ([]answer, error) {
-	out, err := p.RunLong(ctx, p.Place().Commands, strings.NewReader(script), "bash", "-s")
-	if err != nil {
-		return nil, err
-	}
-	return parseAnswers(out, commands)
 }
 
 // clientTimeout is how long a client (a node that only submits jobs) may take to get the configuration of the cluster.
