@@ -22,12 +22,10 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const applyLong = `Evaluate and build the systems of nodes, copy them to the nodes, and switch to
-them.
+const applyLong = `Build the systems of nodes, copy them to the nodes, and switch to them.
 
 Goals:
-  switch        activate the new system, and make it the boot default (the
-                default goal)
+  switch        activate the system, and make it the boot default (the default)
   boot          only make it the boot default
   test          only activate it, until the next boot
   dry-activate  show which units a switch would change, and change nothing
@@ -35,11 +33,10 @@ Goals:
   push          build and copy
   upload-keys   only upload deployment.keys (or: keys)
 
-FILE is a plan of nixbench plan --out or nixbench build --out. apply switches
-the nodes of the plan to exactly the systems in it. It refuses a plan of
-nixbench plan with exit code 12, and changes nothing, if the hive, a node or a
-machine has changed since. Where the hive is not, FILE needs a signature
-FILE.sig of ssh-keygen -Y sign.
+FILE is a plan of nixbench plan --out or nixbench build --out. apply refuses a
+plan of nixbench plan with exit code 12 if the hive, a node or a machine has
+changed since. Where the hive is not, FILE needs a signature FILE.sig of
+ssh-keygen -Y sign.
 
 NODE=SYSTEM switches one node to a system in the store, without evaluating it.
 
@@ -83,10 +80,8 @@ func applyCommand(a *app) *cobra.Command {
 			}
 			return applyGoals, cobra.ShellCompDirectiveDefault // also completes files, such as a plan
 		},
-		Example: `  nixbench apply
-  nixbench apply --on @web --max-unavailable 25%
+		Example: `  nixbench apply --on @web --max-unavailable 25%
   nixbench plan --out web.plan && nixbench apply web.plan
-  nixbench apply dry-activate --on db
   nixbench apply db=./result
   nixbench apply --reboot --on 'web-*' --timeout reboot=10m,check=0s`,
 		Args: cobra.MaximumNArgs(1),

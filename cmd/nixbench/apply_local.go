@@ -25,17 +25,13 @@ func applyLocalCommand(a *app) *cobra.Command {
 		Short: "Switch the machine that this runs on",
 		Long: `Evaluate and build the system of this machine, and switch to it, like nixbench
 apply. The node is the one whose name is the host name of this machine, or
---node. It must have deployment.allowLocalDeployment = true.
-
-It needs root. With --sudo it evaluates and builds as the current user, and runs
-the other commands with deployment.privilegeEscalationCommand.
+--node. It must have deployment.allowLocalDeployment = true. It needs root.
 
 The armed rollback detects a switch that fails or hangs, but not a switch after
 which other machines cannot log in.`,
 		ValidArgs: applyGoals,
-		Example: `  nixbench apply-local --sudo
-  nixbench apply-local --sudo boot --node laptop`,
-		Args: cobra.MaximumNArgs(1),
+		Example:   `  nixbench apply-local --sudo boot --node laptop`,
+		Args:      cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		goal, err := parseGoal(args)
@@ -46,7 +42,7 @@ which other machines cannot log in.`,
 	})
 	f := cmd.Flags()
 	f.StringVar(&name, "node", "", "this machine is the node `NAME` of the hive")
-	f.BoolVar(&sudo, "sudo", false, "become root when necessary, with deployment.privilegeEscalationCommand")
+	f.BoolVar(&sudo, "sudo", false, "evaluate and build as the current user, and run the other commands with deployment.privilegeEscalationCommand")
 	flags.addArming(f, rollbackHelp, []string{"node", "off"})
 	f.StringVar(&flags.options.Specialisation, "specialisation", "", "switch to this specialisation of the system")
 	f.BoolVar(&flags.options.ReplaceUnknown, "force-replace-unknown-profiles", false, "replace a system that was not deployed from this hive, regardless of deployment.replaceUnknownProfiles")

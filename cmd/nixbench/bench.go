@@ -103,8 +103,7 @@ how long they will take, from earlier trials of the hive if there are some.
 Also show the smallest ratio that its comparisons can see. It depends on the
 noise of a trial, which nixbench bench show prints for earlier sweeps. Nothing
 is built and no machine is contacted.`,
-		Example: `  nixbench bench plan gang
-  nixbench bench plan --vary roles.worker.count=2,4 \
+		Example: `  nixbench bench plan --vary roles.worker.count=2,4 \
     --vary scheduler=one,other --workload null`,
 		Args: cobra.MaximumNArgs(1),
 	}
@@ -170,9 +169,8 @@ func benchCheckCommand(a *app) *cobra.Command {
 a minute. Show for each cell the verdict with its reasons, what limits the
 result, and how long the trial took; and how long the benchmark will take. No
 results are kept. The exit code is 9 if a trial has no result that counts.`,
-		Example: `  nixbench bench check gang
-  nixbench bench check --vary scheduler=one,other --workload null`,
-		Args: cobra.MaximumNArgs(1),
+		Example: `  nixbench bench check --vary scheduler=one,other --workload null`,
+		Args:    cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = withBenchmark(a, &selected, func(s *sweeps.Sweeps, b *sweeps.Subject) error {
 		check, err := s.Check(a.ctx, b)
@@ -204,8 +202,7 @@ neither in the hive's folder nor in the Nix store.`,
 		Example: `  nixbench bench run gang
   nixbench bench run --vary roles.worker.count=2,4,8 \
     --vary scheduler=one,other --workload null
-  nixbench bench run gang --blocks 12
-  nixbench bench run gang --new`,
+  nixbench bench run gang --blocks 12`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = withBenchmark(a, &selected, func(s *sweeps.Sweeps, b *sweeps.Subject) error {

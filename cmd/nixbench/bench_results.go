@@ -76,14 +76,12 @@ func benchShowCommand(a *app) *cobra.Command {
 		Short: "Show the results of a sweep, or write them as an HTML page",
 		Long: `Show the results of a sweep: the claims, the mean of each metric for each cell,
 the ratios between levels, the noise, what limits the scheduler, and why trials
-are not valid. With --html, write them as one HTML page. The exit code is 9 if a
-claim does not hold.
+are not valid. The exit code is 9 if a claim does not hold.
 
 SWEEP is the beginning of a sweep's id, "last" (the default), or the folder of a
 sweep.`,
-		Example: `  nixbench bench show
-  nixbench bench show last --html -o results.html`,
-		Args: cobra.MaximumNArgs(1),
+		Example: `  nixbench bench show last --html -o results.html`,
+		Args:    cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if !html && out != "" {

@@ -21,16 +21,10 @@ func buildCommand(a *app) *cobra.Command {
 If a node cannot be evaluated, nothing is built, unless --keep-going is set.
 
 Links in .nixbench/ beside the hive protect the closures from Nix's garbage
-collector until the next build of the same nodes.
-
---out writes a plan that nixbench apply FILE executes on a computer without the
-hive, which gets the systems from a substituter or by nix copy. No node is
-asked.`,
-		Example: `  nixbench build
-  nixbench build --on 'web-*,@db' --keep-result
+collector until the next build of the same nodes.`,
+		Example: `  nixbench build --on 'web-*,@db' --keep-result
   nixbench build --set roles.worker.count=50 --json
-  nixbench build --flake .#production --nix-option cores 2
-  nixbench build --out web.plan --on @web`,
+  nixbench build --flake .#production --nix-option cores 2`,
 	}
 	cmd.RunE = a.withView(func([]string) error {
 		if err := checkPlanFile(a, out, keepGoing); err != nil {
@@ -42,7 +36,7 @@ asked.`,
 	f.StringArrayVar(&on, "on", nil, onHelp)
 	f.BoolVar(&keepGoing, "keep-going", false, "build the other nodes if some fail; the exit code still reports the failure")
 	f.BoolVar(&keepResult, "keep-result", false, "create links result-NODE to the systems in the working directory")
-	f.StringVarP(&out, "out", "o", "", "write a plan to `FILE`, for nixbench apply FILE on another computer")
+	f.StringVarP(&out, "out", "o", "", "write a plan to `FILE`, for nixbench apply FILE on a computer without the hive, which gets the systems from a substituter or by nix copy; no node is asked")
 	acceptFlags(f, colmenaFlags...)
 	return cmd
 }

@@ -24,11 +24,9 @@ func checkCommand(a *app) *cobra.Command {
 		Long: withEngineHelp(`Check that every node is up without failed units and runs the engine of the
 hive, that the cluster of the nodes is in the state that the hive describes, and
 that deployment.healthChecks pass.
---deep also runs test workloads, and removes them afterwards.
 
 The exit code is 9 if a condition does not hold within --timeout.`, func(h engine.Help) string { return h.Check }),
-		Example: `  nixbench check
-  nixbench check --deep --timeout 2m`,
+		Example: `  nixbench check --deep --timeout 2m`,
 	}
 	cmd.RunE = a.withSession("", &flags, deploy.RemoteNodes, func(s *deploy.Session, _ []string) error {
 		ctx, cancel := context.WithTimeout(a.ctx, timeout)
@@ -40,7 +38,7 @@ The exit code is 9 if a condition does not hold within --timeout.`, func(h engin
 		return err
 	})
 	f := cmd.Flags()
-	f.BoolVar(&deep, "deep", false, "also run test workloads in the cluster")
+	f.BoolVar(&deep, "deep", false, "also run test workloads in the cluster, and remove them afterwards")
 	f.BoolVar(&noHealth, "no-health-checks", false, noHealthHelp)
 	addTimeouts(f, timeLimit{"check", &timeout, time.Minute, time.Millisecond, "until all conditions hold"})
 	flags.add(f)

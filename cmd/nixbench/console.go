@@ -23,9 +23,8 @@ func consoleCommand(a *app) *cobra.Command {
 		Long: `Connect to the console of a machine that nixbench has booted, through its
 hypervisor; SSH is not needed. Ctrl-] detaches. Without a terminal, print the
 end of the console log.`,
-		Example: `  nixbench console worker-1
-  nixbench console worker-1 | tail`,
-		Args: cobra.ExactArgs(1),
+		Example: `  nixbench console worker-1 | tail`,
+		Args:    cobra.ExactArgs(1),
 		RunE: a.withView(func(args []string) error {
 			name := args[0]
 			return a.inSession(fleetFlags{}, onNode(name), func(s *deploy.Session) error {

@@ -31,20 +31,14 @@ Only objects with the mark of this cluster are removed, also those of roles that
 the hive no longer contains. The named nodes of the hive are not removed.
 
 It shows the list and asks; without a terminal it requires --yes. With --on, a
-member of a running cluster is first drained and removed from the cluster.
-
-With --forget-hypervisor, nixbench does not connect to a hypervisor that is
-permanently lost. It lists what remains there, and the next apply creates the
-machines on another hypervisor.`, func(h engine.Help) string { return h.Remove }),
-		Example: `  nixbench destroy
-  nixbench destroy --on worker-3 && nixbench apply
-  nixbench destroy --forget-hypervisor rack2 && nixbench apply
-  nixbench destroy --yes`,
+member of a running cluster is first drained and removed from the cluster.`, func(h engine.Help) string { return h.Remove }),
+		Example: `  nixbench destroy --on worker-3 && nixbench apply
+  nixbench destroy --forget-hypervisor rack2 && nixbench apply`,
 	}
 	cmd.RunE = a.withView(func([]string) error { return runDestroy(a, flags) })
 	f := cmd.Flags()
 	f.StringArrayVar(&flags.on, "on", nil, onHelp)
-	f.StringVar(&flags.forget, "forget-hypervisor", "", "abandon the machines on the hypervisor `NAME`, which is permanently lost")
+	f.StringVar(&flags.forget, "forget-hypervisor", "", "abandon the machines on the hypervisor `NAME`, which is permanently lost: list what remains there; the next apply creates them on another hypervisor")
 	f.IntVar(&flags.parallel, "parallel", 10, "remove at most `N` machines at once; 0: all")
 	flags.addDrain(f, "remove nodes from a running cluster without a drain, also if the cluster does not answer")
 	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask")

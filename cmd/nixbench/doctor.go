@@ -21,8 +21,7 @@ func doctorCommand(a *app) *cobra.Command {
 SSH client on this machine; if the hive has roles, also the hypervisors, the
 images, and the memory and disk space for the machines of the hive. The exit
 code is 9 if a finding is an error.`,
-		Example: `  nixbench doctor
-  nixbench doctor --set roles.worker.count=20
+		Example: `  nixbench doctor --set roles.worker.count=20
   nixbench doctor --json | tail -n 1 | jq '.result[] | select(.state != "ok")'`,
 		RunE: a.withSession("", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, _ []string) error {
 			findings, err := s.Examine(a.ctx)

@@ -28,14 +28,11 @@ func evalCommand(a *app) *cobra.Command {
 		Use:     "eval [FILE | -E EXPRESSION]",
 		Aliases: []string{"introspect"},
 		Short:   "Evaluate the hive, or an expression about it",
-		Long: `Evaluate the hive, or an expression about it.
-
-With an expression, in a file or after -E, it prints the value of the expression
-as JSON. The expression is a function of { pkgs, lib, nodes }, where
-nodes.NAME.config is the NixOS configuration of a node. Without an expression it
-lists the nodes.`,
-		Example: `  nixbench eval                                   # the nodes
-  nixbench eval --on @worker --instantiate        # derivations of some
+		Long: `List the nodes of the hive; or evaluate an expression, in a file or after -E,
+and print its value as JSON. The expression is a function of
+{ pkgs, lib, nodes }, where nodes.NAME.config is the NixOS configuration of a
+node.`,
+		Example: `  nixbench eval --on @worker --instantiate        # derivations of some
   nixbench eval -E '{ lib, nodes, ... }: lib.attrNames nodes'
   nixbench eval ports.nix                         # { nodes, ... }: …
   nixbench eval --instantiate -E '{ pkgs, ... }: pkgs.hello'`,

@@ -26,13 +26,11 @@ with the name of the node before each line. With one selected node, the output
 is printed unchanged.
 
 The words of the command are joined with spaces, and the login shell of the user
-on the node interprets the line. Quote what your own shell must not interpret:
-
-  nixbench exec --on @web -- 'journalctl -u nginx | tail -n 3'
+on the node interprets the line. Quote what your own shell must not interpret.
 
 The exit code is the highest exit status of the command on any node, or 6 if a
 node cannot be reached.`,
-		Example: `  nixbench exec -- uptime
+		Example: `  nixbench exec --on @web -- 'journalctl -u nginx | tail -n 3'
   nixbench exec --on 'web-*' --root -- systemctl restart nginx`,
 		Args: cobra.MinimumNArgs(1),
 	}

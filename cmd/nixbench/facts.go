@@ -23,8 +23,7 @@ func factsCommand(a *app) *cobra.Command {
 		Short: "Print the runtime facts of the cluster",
 		Long: `Print runtime.json: the addresses and host keys of the cluster's machines, as
 NixOS modules get them in their argument runtime. It contains no secrets.`,
-		Example: `  nixbench facts
-  nixbench facts --schema > runtime.schema.json`,
+		Example: `  nixbench facts --schema > runtime.schema.json`,
 	}
 	cmd.RunE = a.withView(func([]string) error {
 		if schema {

@@ -22,6 +22,7 @@ const (
 	acceptNewHelp = "accept and store the keys of hosts that known_hosts does not contain"
 	rollbackHelp  = "`WHAT` rolls back when a switch fails or makes a node unreachable: node, or off: none"
 	noDrainHelp   = "change nodes of a running cluster without a drain"
+	yesHelp       = "without --on, do not ask before all nodes are changed; necessary without a terminal"
 	noHealthHelp  = "do not run deployment.healthChecks"
 )
 

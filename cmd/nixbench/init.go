@@ -54,9 +54,7 @@ is written; an existing .gitignore is kept.
 The cluster has the name of the folder, and an address range that depends on the
 name, so that clusters from different folders can be on one hypervisor.`,
 		Example: `  mkdir cluster && cd cluster && nixbench init
-  nixbench init machines --flake
-  nixbench init empty --dir lab
-  nixbench init --update`,
+  nixbench init machines --flake`,
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: templateNames,
 	}

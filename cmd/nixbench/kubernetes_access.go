@@ -36,12 +36,8 @@ func kubeconfigCommand(a *app) *cobra.Command {
 		Short: "Fetch a kubeconfig of the cluster",
 		Long: `Fetch the administrator's kubeconfig of a Kubernetes cluster. The file is
 written into the state folder, or to -o FILE. With this file, a client may do
-everything in the cluster.
-
-Its certificate expires within a year; then run this command again.
-
-If the API's address cannot be reached from this machine, --forward forwards the
-API through the SSH connection to a control plane, as long as the command runs.`,
+everything in the cluster. Its certificate expires within a year; then run this
+command again.`,
 		Example: `  export KUBECONFIG=$(nixbench kubeconfig) && kubectl get nodes
   nixbench kubeconfig --forward`,
 	}
@@ -77,7 +73,7 @@ API through the SSH connection to a control plane, as long as the command runs.`
 	})
 	f := cmd.Flags()
 	f.StringVarP(&output, "output", "o", "", "write it to `FILE`; - is standard output")
-	f.BoolVar(&forward, "forward", false, "forward the API through SSH, until Ctrl-C")
+	f.BoolVar(&forward, "forward", false, "forward the API through the SSH connection to a control plane, until Ctrl-C, if this machine cannot reach its address")
 	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, acceptNewHelp)
 	return cmd
 }
@@ -160,8 +156,7 @@ of kubectl.
 
 If the API accepts no connection from this machine within 3 s, it is forwarded
 through the SSH connection to a control plane while kubectl runs.`,
-		Example: `  nixbench kubectl get nodes
-  nixbench kubectl -- -n kube-system get pods
+		Example: `  nixbench kubectl -- -n kube-system get pods
   nixbench kubectl --forward apply -f deployment.yaml`,
 		Args: cobra.MinimumNArgs(1),
 	}

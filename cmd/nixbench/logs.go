@@ -26,13 +26,9 @@ func logsCommand(a *app) *cobra.Command {
 		Use:   "logs {NODE | --on NODES} [UNIT]",
 		Short: "Show or follow the journals of nodes",
 		Long: `Show the end of a node's journal, or of one of its units. With --on, show those
-of several nodes, with the name of the node before each line. With -f it follows
-the journal until Ctrl-C. The exit codes are those of nixbench exec.
-
-In this command -f means --follow. To select a hive, write --file FILE, or -f
-FILE before the word logs.`,
-		Example: `  nixbench logs web-1
-  nixbench logs -f web-1 nginx
+of several nodes, with the name of the node before each line. The exit codes are
+those of nixbench exec.`,
+		Example: `  nixbench logs -f web-1 nginx
   nixbench logs --on @worker --since '1 hour ago' nginx`,
 		Args: cobra.MaximumNArgs(2),
 	}
@@ -56,7 +52,7 @@ FILE before the word logs.`,
 	f := cmd.Flags()
 	flags.addWithParallel(f, 0)
 	// In this command, -f is short for --follow. So define the global flag --file again, without its short form -f.
-	f.StringVar(&a.request.File, "file", "", "hive `FILE`; in this command -f is --follow")
+	f.StringVar(&a.request.File, "file", "", "hive `FILE`; -f is --follow in this command, but --file before the word logs")
 	f.BoolVarP(&flags.follow, "follow", "f", false, "also show new lines, until Ctrl-C")
 	f.StringVarP(&flags.lines, "lines", "n", "", "show the last `N` lines, or all (default: 100, with --since all)")
 	f.StringVar(&flags.since, "since", "", "show lines since a `TIME`, as journalctl accepts it: yesterday, 2026-11-20 08:30, -10min")

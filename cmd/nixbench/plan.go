@@ -28,18 +28,13 @@ import (
 const planLong = `Show what nixbench apply would do, node by node: whether the system changes,
 what has to be copied, whether the new kernel needs a reboot, which of
 deployment.keys differ, and how the machine of the node changes. Nothing is
-written on the nodes.
+written on the nodes. It fails if apply would refuse the change.
 
 Below the table are the packages that differ from those of the running system (+
 added, ~ changed, - removed) and, if the running system is in the local store,
 the systemd units and the files of /etc. Then follow the order in which nodes
-change, and a summary. It fails if apply would refuse the change.
-
-nixbench apply dry-activate shows which systemd units a switch would restart.
-
-With --exit-code, the exit code is 11 if apply would change anything, and 9 if
-the cluster does not answer. --out writes the plan to a file that nixbench apply
-FILE executes. It contains no secrets.`
+change, and a summary. nixbench apply dry-activate shows which systemd units a
+switch would restart.`
 
 func planCommand(a *app) *cobra.Command {
 	var flags rollingFlags
@@ -49,9 +44,7 @@ func planCommand(a *app) *cobra.Command {
 		Use:   "plan",
 		Short: "Show what apply would do",
 		Long:  planLong,
-		Example: `  nixbench plan
-  nixbench plan --on @web
-  nixbench plan --out web.plan && nixbench apply web.plan
+		Example: `  nixbench plan --out web.plan && nixbench apply web.plan
   nixbench plan --json | tail -n 1 | jq '.result[] | {node, action}'`,
 	}
 	cmd.RunE = a.withView(func([]string) error {
@@ -85,8 +78,8 @@ func planCommand(a *app) *cobra.Command {
 	f.BoolVar(&flags.options.WithoutKeys, "no-keys", false, "do not compare deployment.keys")
 	f.BoolVar(&flags.options.Recreate, "recreate", false, "show the plan of apply --recreate")
 	f.BoolVar(&flags.options.KeepGoing, "keep-going", false, "show the other nodes if some cannot be evaluated or built")
-	f.BoolVar(&exitCode, "exit-code", false, "exit with 11 if apply would change anything")
-	f.StringVarP(&out, "out", "o", "", "write the plan to `FILE`, for nixbench apply FILE")
+	f.BoolVar(&exitCode, "exit-code", false, "exit with 11 if apply would change anything, and with 9 if the cluster does not answer")
+	f.StringVarP(&out, "out", "o", "", "write the plan, without secrets, to `FILE`, for nixbench apply FILE")
 	return cmd
 }
 

@@ -30,12 +30,9 @@ The machines, their disks and their addresses remain: nixbench start, or the
 next apply, starts them again.
 
 In a cluster, the nodes that run the work are shut down first, and when they are
-off, those that they need, such as control planes. Nothing is drained.
-
-A machine that is not off after --timeout is an error. Without --on it stops all
-machines and asks before; without a terminal it requires --yes.`,
-		Example: `  nixbench stop
-  nixbench stop --on worker-3
+off, those that they need, such as control planes. Nothing is drained. A
+machine that is not off after --timeout is an error.`,
+		Example: `  nixbench stop --on worker-3
   nixbench stop --yes --force --timeout 30s`,
 	}
 	cmd.RunE = a.withView(func([]string) error {
@@ -48,7 +45,7 @@ machines and asks before; without a terminal it requires --yes.`,
 	flags.add(f)
 	addTimeouts(f, timeLimit{"stop", &flags.options.Timeout, 2 * time.Minute, time.Second, "until a machine is off"})
 	f.BoolVar(&flags.options.Force, "force", false, "stop machines that are not off after --timeout, as a power failure does")
-	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask before all machines are stopped")
+	f.BoolVarP(&flags.yes, "yes", "y", false, yesHelp)
 	return cmd
 }
 
@@ -93,8 +90,7 @@ again. Nothing else is deployed.
 
 In a cluster, the nodes that others need, such as control planes, are started
 first. If one of them is not ready after --timeout, the others stay off.`,
-		Example: `  nixbench start
-  nixbench start --on worker-3`,
+		Example: `  nixbench start --on worker-3`,
 	}
 	cmd.RunE = a.withView(func([]string) error {
 		return changePower(a, "start", flags)
@@ -116,10 +112,7 @@ booted the system of its profile, and upload its keys in /run again.
 
 In a running cluster, members that all others need, such as control planes,
 reboot one at a time, other nodes --max-unavailable at a time (default: 1). Each
-node is drained before, and uncordoned afterwards.
-
-Without --on it reboots all nodes and asks before; without a terminal it
-requires --yes.`,
+node is drained before, and uncordoned afterwards.`,
 		Example: `  nixbench reboot --on web-1
   nixbench apply boot && nixbench reboot --if-needed --max-unavailable 25% --yes`,
 	}
@@ -148,6 +141,6 @@ requires --yes.`,
 	f.BoolVar(&ifNeeded, "if-needed", false, "reboot only nodes that would boot another kernel than the running one")
 	f.BoolVar(&flags.options.WithoutHealthChecks, "no-health-checks", false, noHealthHelp)
 	addTimeouts(f, timeLimit{"reboot", &flags.options.RebootTimeout, 5 * time.Minute, time.Second, "until a node is back"})
-	f.BoolVarP(&yes, "yes", "y", false, "do not ask before all nodes are changed")
+	f.BoolVarP(&yes, "yes", "y", false, yesHelp)
 	return cmd
 }

@@ -32,25 +32,19 @@ func rollbackCommand(a *app) *cobra.Command {
 		Short: "Roll back to the previous systems of nodes",
 		Long: `Roll back to the systems that nodes ran before the last run that changed any of
 the selected nodes. It neither changes nodes that this run did not change, nor
-inspects them. Keys are not changed.
-
-  --to N      roll back to generation N of each node (see nixbench generations)
-  --to RUN    roll back to the systems that this run left (see nixbench runs)
-
-It first shows the plan. Without --on it asks before; without a terminal it
-requires --yes. A second rollback undoes the first one, and the next nixbench
+inspects them. Keys are not changed. It first
+shows the plan. A second rollback undoes the first one, and the next nixbench
 apply deploys the hive again.`,
-		Example: `  nixbench rollback --on web-1
-  nixbench rollback --dry-run
+		Example: `  nixbench rollback --dry-run
   nixbench rollback --on web-1 --to 41
   nixbench rollback --to 20260501T1200 --yes`,
 	}
 	cmd.RunE = a.withView(func([]string) error { return runRollback(a, flags) })
 	f := cmd.Flags()
 	flags.add(f)
-	f.StringVar(&flags.to, "to", "", "roll back to this generation, or to the systems that this run left: `N|RUN`")
+	f.StringVar(&flags.to, "to", "", "roll back to this generation (see nixbench generations), or to the systems that this run left (see nixbench runs): `N|RUN`")
 	f.BoolVar(&flags.dry, "dry-run", false, "only show the plan")
-	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask before all nodes are changed")
+	f.BoolVarP(&flags.yes, "yes", "y", false, yesHelp)
 	flags.addArming(f, rollbackHelp, []string{"node", "off"})
 	return cmd
 }
@@ -154,8 +148,6 @@ func generationsCommand(a *app) *cobra.Command {
 entries of their system profile, the newest first. Marks show the running one
 (current), the one that was booted (booted), and the one that the next boot uses
 (default).`,
-		Example: `  nixbench generations
-  nixbench generations --on web-1`,
 	}
 	cmd.RunE = a.withSession("", &flags, deploy.RemoteNodes, func(s *deploy.Session, _ []string) error {
 		inspected := s.Inspect(a.ctx)

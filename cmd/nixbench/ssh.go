@@ -23,9 +23,8 @@ func sshCommand(a *app) *cobra.Command {
 		Long: `Log in to a node with OpenSSH and the hive's deployment.targetHost, targetUser,
 targetPort and sshOptions. The arguments after -- are the remote command, as for
 ssh. The exit code is that of ssh: the command's, or 255.`,
-		Example: `  nixbench ssh web-1
-  nixbench ssh web-1 -- journalctl -fu nginx`,
-		Args: cobra.MinimumNArgs(1),
+		Example: `  nixbench ssh web-1 -- journalctl -fu nginx`,
+		Args:    cobra.MinimumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if a.json {

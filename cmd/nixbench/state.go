@@ -77,9 +77,8 @@ last exported or imported, nothing is replaced unless --force is set.
 
 age does not prove who has encrypted a file: import only files that come from
 your team.`,
-		Example: `  nixbench state import cluster.age --identity ~/.ssh/id_ed25519
-  nixbench state import cluster.age --identity key.txt --force`,
-		Args: cobra.ExactArgs(1),
+		Example: `  nixbench state import cluster.age --identity ~/.ssh/id_ed25519`,
+		Args:    cobra.ExactArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if len(files) == 0 {
@@ -116,8 +115,7 @@ func secretsCommand(a *app) *cobra.Command {
 		Long: `List the secrets that nixbench has generated for deployment.keys.NAME.generated:
 kind, age and expiry. Their values are never shown; they are in
 secrets/generated of the state folder.`,
-		Example: `  nixbench secrets
-  nixbench secrets rotate NAME && nixbench apply`,
+		Example: `  nixbench secrets rotate NAME && nixbench apply`,
 	}
 	cmd.RunE = a.withSession("", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, _ []string) error {
 		list, err := s.Machines.Vault.List()
@@ -156,9 +154,8 @@ cannot.
 The keys of a key ring encrypt stored data, so its rotation has two steps: the
 first rotate adds a key, which apply uploads; the second one makes it the active
 key from the next apply on. Old keys are kept, so that old data can be read.`, func(h engine.Help) string { return h.Rotate }),
-		Example: `  nixbench secrets rotate NAME && nixbench apply
-  nixbench secrets rotate KEY-RING && nixbench apply    # twice`,
-		Args: cobra.ExactArgs(1),
+		Example: `  nixbench secrets rotate KEY-RING && nixbench apply    # twice`,
+		Args:    cobra.ExactArgs(1),
 		RunE: a.withSession("secrets rotate", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, args []string) error {
 			step, err := s.RotateSecret(a.ctx, args[0])
 			if err != nil {
@@ -184,8 +181,7 @@ func hostKeysCommand(a *app) *cobra.Command {
 		Long: `Print the public SSH host keys of the machines of roles, in the format of
 known_hosts. Missing keys are generated, so secrets of sops-nix or agenix can be
 encrypted to the machines before the first apply (docs/recipes.md).`,
-		Example: `  nixbench secrets host-keys
-  nixbench secrets host-keys | ssh-to-age`,
+		Example: `  nixbench secrets host-keys | ssh-to-age`,
 		RunE: a.withSession("secrets host-keys", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, _ []string) error {
 			recorded, err := s.State()
 			if err != nil {

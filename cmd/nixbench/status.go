@@ -21,29 +21,22 @@ import (
 	"github.com/nixbench/nixbench/deploy/machine"
 )
 
-const statusLong = `Show the state of nodes: role, address, the running generation and the one that
-the next boot uses, whether it is the deployed system, failed units, whether a
-reboot is needed, uptime, and the result of the last run. MEMBER and VERSION are
-the state of a node in its cluster, such as Ready, and the version of the engine
-there.
+const statusLong = `Show which system nodes run, failed units, whether a reboot is needed, and the
+result of the last run. MEMBER and VERSION are the state of a node in its
+cluster, such as Ready, and the version of the engine there.
 
 Values of SYSTEM:
   as deployed     the system that the last run left
   other system    another system: it was deployed by other means, or rolled back
   never deployed  no run has deployed the node
-  away            nothing answers at the node's hosts, and the node may be away:
-                  it has deployment.optional, or --skip-unreachable is set
-  not booted      the machine, which nixbench boots, does not run: MACHINE shows
-                  whether it is off, paused, crashed, absent, or half there: its
-                  domain or disk is missing; apply starts it
+  away            nothing answers at the node's hosts, and it may be away: it has
+                  deployment.optional, or --skip-unreachable is set
+  not booted      the machine, which nixbench boots, is off, paused, crashed,
+                  absent, or half there: its domain or disk is missing
   up to date, differs
-                  with --drift: whether it is the system of the hive, which is
-                  evaluated for this; nothing is built
+                  with --drift: whether it is the system of the hive
 
-If another node cannot be reached, the exit code is 6. With --check it is 9
-unless every other node runs its system without failed units, is a ready
-member of its cluster, and passes its deployment.healthChecks, which are run
-once.`
+If another node cannot be reached, the exit code is 6.`
 
 func statusCommand(a *app) *cobra.Command {
 	var flags fleetFlags
@@ -53,9 +46,7 @@ func statusCommand(a *app) *cobra.Command {
 		Use:   "status",
 		Short: "Show the system and the health of nodes",
 		Long:  statusLong,
-		Example: `  nixbench status
-  nixbench status -o wide
-  nixbench status --on @web --drift
+		Example: `  nixbench status --on @web --drift
   nixbench status --check --json`,
 	}
 	cmd.RunE = a.withSession("", &flags, deploy.RemoteNodes, func(s *deploy.Session, _ []string) error {
@@ -80,8 +71,8 @@ func statusCommand(a *app) *cobra.Command {
 	flags.add(f)
 	flags.addSkip(f)
 	addChoice(f, &format, "output", "o", []string{"table", "wide"}, "`FORMAT`: wide also shows role, address, generation, uptime, and the use of processors, memory and disk")
-	f.BoolVar(&drift, "drift", false, "evaluate the hive, and compare nodes with it")
-	f.BoolVar(&check, "check", false, "exit with 9 if a node is not healthy or runs another system")
+	f.BoolVar(&drift, "drift", false, "evaluate the hive, and compare nodes with it; nothing is built")
+	f.BoolVar(&check, "check", false, "exit with 9 unless each node that is not away runs its system without failed units, is a ready member of its cluster, and passes deployment.healthChecks")
 	f.BoolVar(&noHealth, "no-health-checks", false, noHealthHelp)
 	return cmd
 }

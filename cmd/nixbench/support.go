@@ -26,20 +26,15 @@ func supportCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "support",
 		Short: "Collect versions, status and records in a file",
-		Long: `Write a JSON file for a report of a problem. It contains:
-
-  versions   the versions of nixbench and Nix
-  hive       the names, sizes and addresses in the hive, and names of keys
-  doctor     the findings of doctor
-  status     the status of the nodes
-  runs       the last five runs: arguments, results and errors
-  errors     why a part is missing
+		Long: `Write a JSON file for a report of a problem: the versions of nixbench and Nix;
+names, sizes and addresses in the hive, and names of keys; the findings of
+doctor; the status of the nodes; and arguments, results and errors of the last
+five runs.
 
 It contains no keys, no files of secrets, no logs and no journals. An error can
 quote the last lines of a program that failed: read the file before you give it
 to others.`,
-		Example: `  nixbench support
-  nixbench support --on worker-3 -o report.json`,
+		Example: `  nixbench support --on worker-3 -o report.json`,
 	}
 	cmd.RunE = a.withView(func([]string) error { return runSupport(a, on, out) })
 	f := cmd.Flags()
