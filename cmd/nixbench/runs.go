@@ -27,29 +27,24 @@ func runsCommand(a *app) *cobra.Command {
 		Short: "List recorded runs, or show one",
 		Long: `List the recorded runs of the cluster, the newest first, or show the result of
 each node in one of them. RUN is the beginning of a run's name, or "last".`,
-		Example: `  nixbench runs
-  nixbench runs last
-  nixbench runs last --log web-1`,
-		Args: cobra.MaximumNArgs(1),
+		Example: `  nixbench runs last --log web-1`,
+		Args:    cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = a.withView(func(args []string) error {
-		ref := strings.Join(args, "") // empty: list the recorded runs
-		if ref == "" && log != "" {
+	cmd.RunE = a.withSession("", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, args []string) error {
+		switch {
+		case len(args) == 0 && log != "":
 			return failure.NewUsage("runs: --log needs a run, such as last")
+		case len(args) == 0:
+			return listRuns(a.view, s.Dir)
 		}
-		return a.inSession(fleetFlags{}, onNodes("", deploy.NoNodes), func(s *deploy.Session) error {
-			if ref == "" {
-				return listRuns(a.view, s.Dir)
-			}
-			run, err := runs.Open(s.Dir, ref)
-			switch {
-			case err != nil:
-				return err
-			case log != "":
-				return showLog(a, run, log)
-			}
-			return showRun(a.view, run)
-		})
+		run, err := runs.Open(s.Dir, args[0])
+		switch {
+		case err != nil:
+			return err
+		case log != "":
+			return showLog(a, run, log)
+		}
+		return showRun(a.view, run)
 	})
 	cmd.Flags().StringVar(&log, "log", "", "print the output of `NODE` during the run")
 	return cmd
@@ -115,8 +110,8 @@ func showLog(a *app, run *runs.Run, node string) error {
 	if err != nil {
 		return err
 	}
-	text, printed := runs.Logs(events)[node]
-	if !printed {
+	text := runs.Log(events, node)
+	if text == "" {
 		if !slices.ContainsFunc(run.Nodes, func(n state.NodeResult) bool { return n.Node == node }) {
 			return failure.WithHint(failure.NewUsage("node %[2]s was not part of run %[1]s", run.ID, node), "nixbench runs "+run.ID+" lists its nodes")
 		}

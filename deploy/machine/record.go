@@ -31,7 +31,7 @@ func (s *Starter) AskAndRecord(plan *OpenPlan, record *runs.Recorder, whole bool
 			return err
 		}
 	}
-	if err := record.WritePlan(plan.Plan); err != nil {
+	if err := record.WriteFile("plan.json", plan.Plan); err != nil {
 		return err
 	}
 	if err := s.recordPlan(plan, whole); err != nil || !plan.AssignsAddresses() {

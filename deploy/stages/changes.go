@@ -44,7 +44,7 @@ func (r *run) recordChanges(ctx context.Context, prepared *preparations, results
 	if len(groups) == 0 {
 		return nil
 	}
-	if err := r.Record.WriteChanges(groups); err != nil {
+	if err := r.Record.WriteFile("changes.json", groups); err != nil {
 		return fmt.Errorf("record the changes of systems: %w", err)
 	}
 	return nil

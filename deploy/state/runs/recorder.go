@@ -14,7 +14,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/packages"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -118,12 +117,8 @@ func (r *Recorder) RecordResult(n state.NodeResult) {
 	r.changed = true
 }
 
-func (r *Recorder) WritePlan(plan any) error { return r.writeFile("plan.json", plan) }
-func (r *Recorder) WriteChanges(changes []packages.Group) error {
-	return r.writeFile("changes.json", changes)
-}
-
-func (r *Recorder) writeFile(name string, value any) error {
+// WriteFile writes another file of the record, in JSON: plan.json or changes.json.
+func (r *Recorder) WriteFile(name string, value any) error {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -157,7 +152,7 @@ func (r *Recorder) flush() error {
 	if !changed {
 		return r.failed
 	}
-	return errors.Join(r.failed, r.writeFile("run.json", run))
+	return errors.Join(r.failed, r.WriteFile("run.json", run))
 }
 
 func appendTo(file string, data []byte) error {

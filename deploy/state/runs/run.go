@@ -137,25 +137,18 @@ func ReadEvents(r io.Reader) (events []event.Event, damaged int, err error) {
 	}
 }
 
-// Logs returns what each node printed during a run, by the name of the node. Each line begins with its time.
-func Logs(events []event.Event) map[string]string {
-	logs := map[string]*strings.Builder{}
+// Log returns what a node printed during a run. Each line begins with its time.
+func Log(events []event.Event, node string) string {
+	var log strings.Builder
 	for _, e := range events {
-		if e.Kind != event.NodeLog {
+		if e.Kind != event.NodeLog || e.Node != node {
 			continue
 		}
-		if logs[e.Node] == nil {
-			logs[e.Node] = &strings.Builder{}
-		}
 		for line := range strings.SplitSeq(strings.TrimRight(event.Printable(e.Text), "\n"), "\n") {
-			fmt.Fprintf(logs[e.Node], "%s %s\n", e.Time.UTC().Format("2006-01-02T15:04:05.000Z"), line)
+			fmt.Fprintf(&log, "%s %s\n", e.Time.UTC().Format("2006-01-02T15:04:05.000Z"), line)
 		}
 	}
-	out := map[string]string{}
-	for node, log := range logs {
-		out[node] = log.String()
-	}
-	return out
+	return log.String()
 }
 
 type Summary struct {

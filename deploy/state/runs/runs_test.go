@@ -75,9 +75,9 @@ func TestLogOfANodeIsLimited(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(data), err)
 	}
 	events, _, err := ReadEvents(bytes.NewReader(data))
-	logs := Logs(events)
-	if err != nil || len(logs["web-1"]) < r.most/2 || strings.Contains(logs["web-1"], "\x1b") || !strings.HasSuffix(logs["web-2"], "Z other\n") {
-		t.Errorf("%d bytes, %q, %v", len(logs["web-1"]), logs["web-2"], err)
+	first, second := Log(events, "web-1"), Log(events, "web-2")
+	if err != nil || len(first) < r.most/2 || strings.Contains(first, "\x1b") || !strings.HasSuffix(second, "Z other\n") {
+		t.Errorf("%d bytes, %q, %v", len(first), second, err)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestARunIsRecorded(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"name":"k","text":"swordfish"}`), &key); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.WritePlan(map[string]any{"keys": []nixeval.Key{key}}); err != nil {
+	if err := r.WriteFile("plan.json", map[string]any{"keys": []nixeval.Key{key}}); err != nil {
 		t.Fatal(err)
 	}
 	sink := event.Sink(r.RecordEvent)
@@ -129,9 +129,9 @@ func TestARunIsRecorded(t *testing.T) {
 	if err != nil || damaged != 0 || len(events) != 4 || events[1].Text != "starting\nthe units" || events[1].Time.IsZero() {
 		t.Error(events, damaged, err)
 	}
-	logs := Logs(events)
-	if !regexp.MustCompile(`^\S+T\S+Z starting\n\S+Z the units\n$`).MatchString(logs["web-1"]) || !strings.HasSuffix(logs["../../evil"], " boo\n") || len(logs) != 2 {
-		t.Errorf("%q", logs)
+	log, evil := Log(events, "web-1"), Log(events, "../../evil")
+	if !regexp.MustCompile(`^\S+T\S+Z starting\n\S+Z the units\n$`).MatchString(log) || !strings.HasSuffix(evil, " boo\n") || Log(events, "web-2") != "" {
+		t.Errorf("%q, %q", log, evil)
 	}
 	plan, err := os.ReadFile(filepath.Join(run.Folder(), "plan.json"))
 	if err != nil || !bytes.Contains(plan, []byte("(secret)")) || bytes.Contains(plan, []byte("swordfish")) {
@@ -428,7 +428,7 @@ func TestAThousandNodesSendEvents(t *testing.T) {
 	if len(events) != 22000 || damaged != 0 || err != nil {
 		t.Error(len(events), damaged, err)
 	}
-	if log := Logs(events)["node-500"]; strings.Count(log, "\n") != 20 || !strings.HasSuffix(log, " line 19\n") {
+	if log := Log(events, "node-500"); strings.Count(log, "\n") != 20 || !strings.HasSuffix(log, " line 19\n") {
 		t.Error(log)
 	}
 }
