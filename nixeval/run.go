@@ -14,6 +14,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/child"
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/lines"
 )
 
@@ -42,7 +43,7 @@ const (
 )
 
 // ErrNoNix means that Nix is not installed on this machine.
-var ErrNoNix = errors.New("nix is not installed, or not on PATH")
+var ErrNoNix = failure.WithHint(errors.New("nix is not installed, or not on PATH"), "install Nix 2.18 or later, see https://nixos.org/download")
 
 // newProcess returns a process for the command, which has not started. Flush the Writer when the process has ended.
 //

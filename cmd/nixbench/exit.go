@@ -72,8 +72,6 @@ func splitProblems(err error) []ui.Problem {
 	}
 	if nix, ok := errors.AsType[*nixeval.NixError](err); ok {
 		whole = ui.Problem{Message: nix.Error(), Hint: nix.Hint()}
-	} else if whole.Hint == "" && errors.Is(err, nixeval.ErrNoNix) {
-		whole.Hint = "install Nix 2.18 or later, see https://nixos.org/download"
 	}
 	return []ui.Problem{whole}
 }
