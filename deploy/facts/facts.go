@@ -182,8 +182,5 @@ func makeEndpoint(hive *nixeval.Hive, r *Runtime) (*Endpoint, error) {
 // Encode returns the content of runtime.json.
 func (r *Runtime) Encode() ([]byte, error) {
 	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return nil, err
-	}
-	return append(data, '\n'), nil
+	return append(data, '\n'), err
 }

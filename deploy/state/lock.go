@@ -112,14 +112,11 @@ func (d Dir) openLock(flags, how int) (*os.File, error) {
 
 // writeHolder writes the holder into the existing lock file, because a new file would not be locked.
 func (l *Lock) writeHolder() error {
-	data, err := json.Marshal(l.holder)
-	if err != nil {
-		return err
-	}
+	data, _ := json.Marshal(l.holder) // never fails
 	if err := l.file.Truncate(0); err != nil {
 		return err
 	}
-	_, err = l.file.WriteAt(append(data, '\n'), 0)
+	_, err := l.file.WriteAt(append(data, '\n'), 0)
 	return err
 }
 
