@@ -81,7 +81,6 @@ func applyCommand(a *app) *cobra.Command {
 			return applyGoals, cobra.ShellCompDirectiveDefault // also completes files, such as a plan
 		},
 		Example: `  nixbench apply --on @web --max-unavailable 25%
-  nixbench plan --out web.plan && nixbench apply web.plan
   nixbench apply db=./result
   nixbench apply --reboot --on 'web-*' --timeout reboot=10m,check=0s`,
 		Args: cobra.MaximumNArgs(1),

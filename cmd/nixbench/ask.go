@@ -76,7 +76,7 @@ func (a *app) askAboutList(command, question string, list []string, yes bool) er
 	}
 	a.announce(func(w io.Writer) {
 		for _, line := range list {
-			ui.WriteText(w, "  "+line, "    ")
+			ui.WriteText(w, "  "+line)
 		}
 	})
 	return a.confirm(question, nil, yes)
@@ -154,11 +154,8 @@ func readSelection(ctx context.Context, on []string) ([]string, error) {
 		return nil, failure.WithHint(failure.NewUsage("--on -: stdin is a terminal"), "write the nodes to stdin, such as: echo web-1 db | nixbench … --on -")
 	}
 	text, err := readOrCancel(ctx, func() ([]byte, error) { return durable.ReadAll(os.Stdin, 1<<20) })
-	if _, ok := errors.AsType[*durable.SizeError](err); ok {
-		return nil, failure.NewUsage("--on -: stdin: %w", err)
-	}
 	if err != nil {
-		return nil, err
+		return nil, failure.NewUsage("--on -: stdin: %w", err)
 	}
 	terms := strings.Fields(strings.ReplaceAll(string(text), ",", " "))
 	if len(terms) == 0 {

@@ -103,8 +103,6 @@ how long they will take, from earlier trials of the hive if there are some.
 Also show the smallest ratio that its comparisons can see. It depends on the
 noise of a trial, which nixbench bench show prints for earlier sweeps. Nothing
 is built and no machine is contacted.`,
-		Example: `  nixbench bench plan --vary roles.worker.count=2,4 \
-    --vary scheduler=one,other --workload null`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.PreRunE = func(*cobra.Command, []string) error {
@@ -195,10 +193,7 @@ func benchRunCommand(a *app) *cobra.Command {
 		Long: `Execute a benchmark. Its last sweep is continued if it is not complete and the
 benchmark is still the same; otherwise a new sweep begins. With --blocks, a
 complete sweep with fewer blocks is extended, up to maxBlocks of the benchmark.
-The machines belong to the sweep, and are removed at the end.
-
-A nixpkgs that is not pinned is refused: one from NIX_PATH, or one that is
-neither in the hive's folder nor in the Nix store.`,
+The machines belong to the sweep, and are removed at the end.`,
 		Example: `  nixbench bench run gang
   nixbench bench run --vary roles.worker.count=2,4,8 \
     --vary scheduler=one,other --workload null
@@ -211,7 +206,7 @@ neither in the hive's folder nor in the Nix store.`,
 	})
 	addSelection(cmd.Flags(), &selected)
 	cmd.Flags().BoolVar(&selected.New, "new", false, "begin a new sweep, also if the last one is not complete")
-	cmd.Flags().BoolVar(&selected.Unpinned, "unpinned", false, "allow a nixpkgs from NIX_PATH, or outside of the hive's folder and of the store")
+	cmd.Flags().BoolVar(&selected.Unpinned, "unpinned", false, "do not refuse a nixpkgs that is not pinned: from NIX_PATH, or outside of the hive's folder and of the store")
 	return cmd
 }
 

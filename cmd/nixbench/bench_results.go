@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +18,7 @@ import (
 	"github.com/nixbench/nixbench/bench/results"
 	"github.com/nixbench/nixbench/bench/sweeps"
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -147,9 +148,7 @@ func showReport(a *app, report results.Report, tables []page.Table) {
 
 func printTable(w io.Writer, t page.Table) {
 	if title := strings.Trim(t.Title+"\n\n"+t.Note, "\n"); title != "" {
-		for _, line := range strings.Split(title, "\n") {
-			ui.WriteText(w, line, "  ")
-		}
+		ui.WriteText(w, title)
 	}
 	if len(t.Rows) == 0 {
 		return
@@ -226,34 +225,30 @@ Formats:
 		if err != nil {
 			return err
 		}
-		return exportSweep(a, st, format, out)
+		if format == "svg" {
+			return writeDrawings(a, st, out)
+		}
+		out = cmp.Or(out, "-")
+		if out == "-" && format == "archive" && term.IsTerminal(int(os.Stdout.Fd())) {
+			return failure.NewUsage("bench export: an archive is binary and stdout is a terminal; use -o FILE")
+		}
+		if untracked := st.Sweep.Untracked; format == "archive" && len(untracked) > 0 {
+			a.sink.Note("the archive contains %d files that git does not track: %s", len(untracked), strings.Join(untracked, ", "))
+		}
+		all, err := st.AllAttempts()
+		if err != nil {
+			return err
+		}
+		write := func(w io.Writer) error { return export.WriteCSV(w, st.Sweep, all) }
+		if format == "archive" {
+			write = st.WriteArchive
+		}
+		return writeFile(a, out, write)
 	})
 	f := cmd.Flags()
 	addChoice(f, &format, "format", "", []string{"csv", "svg", "archive"}, "`FORMAT`: csv, svg or archive")
 	f.StringVarP(&out, "output", "o", "", "write to `FILE` (default: -, stdout); with --format svg: to this folder")
 	return cmd
-}
-
-func exportSweep(a *app, st *bench.Store, format, out string) error {
-	if format == "svg" {
-		return writeDrawings(a, st, out)
-	}
-	out = cmp.Or(out, "-")
-	if out == "-" && format == "archive" && term.IsTerminal(int(os.Stdout.Fd())) {
-		return failure.NewUsage("bench export: an archive is binary and stdout is a terminal; use -o FILE")
-	}
-	if untracked := st.Sweep.Untracked; format == "archive" && len(untracked) > 0 {
-		a.sink.Note("the archive contains %d files that git does not track: %s", len(untracked), strings.Join(untracked, ", "))
-	}
-	all, err := st.AllAttempts()
-	if err != nil {
-		return err
-	}
-	write := func(w io.Writer) error { return export.WriteCSV(w, st.Sweep, all) }
-	if format == "archive" {
-		write = st.WriteArchive
-	}
-	return writeFile(a, out, write)
 }
 
 func writeDrawings(a *app, st *bench.Store, folder string) error {
@@ -278,7 +273,7 @@ func writeDrawings(a *app, st *bench.Store, folder string) error {
 		}
 		for _, name := range nixeval.SortedNames(drawings) {
 			file := filepath.Join(to, name)
-			if err := writeFile(a, file, func(w io.Writer) error { _, err := w.Write(drawings[name]); return err }); err != nil {
+			if err := durable.WriteShared(file, drawings[name]); err != nil {
 				return err
 			}
 			a.view.Result(file, func(w io.Writer) { fmt.Fprintln(w, file) })
@@ -297,13 +292,9 @@ func writeFile(a *app, file string, write func(io.Writer) error) (err error) {
 		a.view.Pause(func() { err = write(stdout) })
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-")
-	if err != nil {
+	var content bytes.Buffer
+	if err := write(&content); err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
-	if err := errors.Join(write(f), f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
+	return durable.WriteShared(file, content.Bytes())
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
-	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
@@ -33,7 +32,18 @@ The exit code is 9 if a condition does not hold within --timeout.`, func(h engin
 		defer cancel()
 		results, err := s.Check(ctx, engine.CheckOptions{Deep: deep}, !noHealth)
 		if results != nil {
-			a.view.Result(results, func(w io.Writer) { writeChecks(w, results) })
+			table := []ui.Row{{"CONDITION", "", "AFTER"}}
+			for _, r := range results {
+				row := ui.Row{r.Name, "ok", fmt.Sprintf("%.1fs", r.Seconds)}
+				switch {
+				case r.Missing != "":
+					row[1] = "FAILED"
+				case !r.OK:
+					row[1], row[2] = "not checked", ""
+				}
+				table = append(table, row)
+			}
+			a.view.Result(results, func(w io.Writer) { ui.Table(w, table) })
 		}
 		return err
 	})
@@ -44,19 +54,4 @@ The exit code is 9 if a condition does not hold within --timeout.`, func(h engin
 	flags.add(f)
 	flags.addSkip(f)
 	return cmd
-}
-
-func writeChecks(w io.Writer, results []check.Result) {
-	table := []ui.Row{{"CONDITION", "", "AFTER"}}
-	for _, r := range results {
-		row := ui.Row{r.Name, "ok", fmt.Sprintf("%.1fs", r.Seconds)}
-		switch {
-		case r.Missing != "":
-			row[1] = "FAILED"
-		case !r.OK:
-			row[1], row[2] = "not checked", ""
-		}
-		table = append(table, row)
-	}
-	ui.Table(w, table)
 }

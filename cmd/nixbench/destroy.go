@@ -14,14 +14,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/selection"
 )
 
-type destroyFlags struct {
-	rollingFlags
-	forget string
-	yes    bool
-}
-
 func destroyCommand(a *app) *cobra.Command {
-	var flags destroyFlags
+	var flags rollingFlags
+	var forget string
+	var yes bool
 	cmd := &cobra.Command{
 		Use:   "destroy",
 		Short: "Remove the machines that nixbench has booted",
@@ -35,18 +31,18 @@ member of a running cluster is first drained and removed from the cluster.`, fun
 		Example: `  nixbench destroy --on worker-3 && nixbench apply
   nixbench destroy --forget-hypervisor rack2 && nixbench apply`,
 	}
-	cmd.RunE = a.withView(func([]string) error { return runDestroy(a, flags) })
+	cmd.RunE = a.withView(func([]string) error { return runDestroy(a, flags, forget, yes) })
 	f := cmd.Flags()
 	f.StringArrayVar(&flags.on, "on", nil, onHelp)
-	f.StringVar(&flags.forget, "forget-hypervisor", "", "abandon the machines on the hypervisor `NAME`, which is permanently lost: list what remains there; the next apply creates them on another hypervisor")
+	f.StringVar(&forget, "forget-hypervisor", "", "abandon the machines on the hypervisor `NAME`, which is permanently lost: list what remains there; the next apply creates them on another hypervisor")
 	f.IntVar(&flags.parallel, "parallel", 10, "remove at most `N` machines at once; 0: all")
 	flags.addDrain(f, "remove nodes from a running cluster without a drain, also if the cluster does not answer")
-	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask")
+	f.BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
 }
 
-func runDestroy(a *app, flags destroyFlags) error {
-	if flags.forget != "" && len(flags.on) > 0 {
+func runDestroy(a *app, flags rollingFlags, forget string, yes bool) error {
+	if forget != "" && len(flags.on) > 0 {
 		return failure.NewUsage("--forget-hypervisor abandons all machines of a hypervisor, so it excludes --on")
 	}
 	options, err := flags.toOptions()
@@ -59,13 +55,13 @@ func runDestroy(a *app, flags destroyFlags) error {
 	}
 	return a.inSession(fleetFlags{}, onNodes("destroy", deploy.NoNodes), func(s *deploy.Session) error {
 		done, results, err := s.Destroy(a.ctx, deploy.DestroyRequest{
-			Options: options, Machines: selector, Forget: flags.forget,
+			Options: options, Machines: selector, Forget: forget,
 			Ask: func(p *machine.DestroyPlan) error {
 				question := "remove %s, with all data on their disks?"
-				if flags.forget != "" {
+				if forget != "" {
 					question = "abandon %s, without removing anything on the hypervisor?"
 				}
-				return a.askAboutList("destroy", fmt.Sprintf(question, event.Count(len(p.Removals), "machine")), p.Lines(), flags.yes)
+				return a.askAboutList("destroy", fmt.Sprintf(question, event.Count(len(p.Removals), "machine")), p.Lines(), yes)
 			},
 		})
 		if results == nil {

@@ -21,8 +21,7 @@ func doctorCommand(a *app) *cobra.Command {
 SSH client on this machine; if the hive has roles, also the hypervisors, the
 images, and the memory and disk space for the machines of the hive. The exit
 code is 9 if a finding is an error.`,
-		Example: `  nixbench doctor --set roles.worker.count=20
-  nixbench doctor --json | tail -n 1 | jq '.result[] | select(.state != "ok")'`,
+		Example: `  nixbench doctor --set roles.worker.count=20`,
 		RunE: a.withSession("", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, _ []string) error {
 			findings, err := s.Examine(a.ctx)
 			if err != nil {
@@ -46,41 +45,35 @@ client is installed. No hive is needed. nixbench doctor checks more.`,
 // showFindings shows the findings of an examination, such as of this computer. If a finding is an error, it returns an error. If this
 // is an error in the hive's options, it returns the error of the finding itself.
 func showFindings(view *ui.View, findings []provider.Finding) error {
-	view.Result(findings, func(w io.Writer) { writeFindings(w, findings) })
+	var rows []ui.Row
 	var failed []string
+	var fixes string
+	for _, f := range findings {
+		title := f.What
+		if f.Where != "" { // the hypervisor
+			title += " (" + f.Where + ")"
+		}
+		rows = append(rows, ui.Row{f.State, title, f.Text})
+		if f.Fix != "" && f.State != "ok" {
+			fixes += fmt.Sprintf("\n%s: %s", title, f.Fix) // on one line, because the fix may contain commands to copy
+		}
+		if f.State == "error" {
+			failed = append(failed, title)
+		}
+	}
+	view.Result(findings, func(w io.Writer) {
+		ui.List(w, rows)
+		if fixes != "" {
+			fmt.Fprintln(w, fixes)
+		}
+	})
 	for _, f := range findings {
 		if failure.KindOf(f.Err) == failure.Usage {
 			return f.Err
-		}
-		if f.State == "error" {
-			failed = append(failed, formatFindingTitle(f))
 		}
 	}
 	if len(failed) > 0 {
 		return newCheckError(failed)
 	}
 	return nil
-}
-
-// formatFindingTitle returns what was examined, with the hypervisor if there is one: `KVM (default)`.
-func formatFindingTitle(f provider.Finding) string {
-	if f.Where == "" {
-		return f.What
-	}
-	return f.What + " (" + f.Where + ")"
-}
-
-func writeFindings(w io.Writer, findings []provider.Finding) {
-	var rows []ui.Row
-	var fixes string
-	for _, f := range findings {
-		rows = append(rows, ui.Row{f.State, formatFindingTitle(f), f.Text})
-		if f.Fix != "" && f.State != "ok" {
-			fixes += fmt.Sprintf("\n%s: %s", formatFindingTitle(f), f.Fix) // on one line, because the fix may contain commands to copy
-		}
-	}
-	ui.List(w, rows)
-	if fixes != "" {
-		fmt.Fprintln(w, fixes)
-	}
 }

@@ -18,12 +18,9 @@ import (
 )
 
 func evalCommand(a *app) *cobra.Command {
-	var (
-		x           nixeval.Expression
-		on          []string
-		instantiate bool
-		keepGoing   bool
-	)
+	var x nixeval.Expression
+	var on []string
+	var instantiate, keepGoing bool
 	cmd := &cobra.Command{
 		Use:     "eval [FILE | -E EXPRESSION]",
 		Aliases: []string{"introspect"},

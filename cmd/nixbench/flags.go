@@ -21,7 +21,6 @@ const (
 	onHelp        = "only these `NODES`: names, globs, @tag or @role, between commas; !NAME excludes nodes; -: read them from stdin"
 	acceptNewHelp = "accept and store the keys of hosts that known_hosts does not contain"
 	rollbackHelp  = "`WHAT` rolls back when a switch fails or makes a node unreachable: node, or off: none"
-	noDrainHelp   = "change nodes of a running cluster without a drain"
 	yesHelp       = "without --on, do not ask before all nodes are changed; necessary without a terminal"
 	noHealthHelp  = "do not run deployment.healthChecks"
 )
@@ -59,7 +58,7 @@ func (f *rollingFlags) add(set *pflag.FlagSet) {
 	f.fleetFlags.add(set)
 	f.addSkip(set)
 	set.StringVar(&f.maxUnavailable, "max-unavailable", "", "change at most `N|P%` of the nodes at once, and stop after a failure")
-	f.addDrain(set, noDrainHelp)
+	f.addDrain(set, "change nodes of a running cluster without a drain")
 }
 
 func (f *rollingFlags) addDrain(set *pflag.FlagSet, noDrain string) {

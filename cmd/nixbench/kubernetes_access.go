@@ -34,10 +34,8 @@ func kubeconfigCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Fetch a kubeconfig of the cluster",
-		Long: `Fetch the administrator's kubeconfig of a Kubernetes cluster. The file is
-written into the state folder, or to -o FILE. With this file, a client may do
-everything in the cluster. Its certificate expires within a year; then run this
-command again.`,
+		Long: `Fetch the administrator's kubeconfig of a Kubernetes cluster into the state
+folder. Its certificate expires within a year; then run this command again.`,
 		Example: `  export KUBECONFIG=$(nixbench kubeconfig) && kubectl get nodes
   nixbench kubeconfig --forward`,
 	}
@@ -156,9 +154,8 @@ of kubectl.
 
 If the API accepts no connection from this machine within 3 s, it is forwarded
 through the SSH connection to a control plane while kubectl runs.`,
-		Example: `  nixbench kubectl -- -n kube-system get pods
-  nixbench kubectl --forward apply -f deployment.yaml`,
-		Args: cobra.MinimumNArgs(1),
+		Example: `  nixbench kubectl -- -n kube-system get pods`,
+		Args:    cobra.MinimumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if a.json {

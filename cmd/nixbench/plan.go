@@ -162,11 +162,11 @@ func writePreviews(w io.Writer, previews []stages.Preview) {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}
-		ui.WriteText(w, line, "  ")
+		ui.WriteText(w, line)
 	}
 	writeOrder(w, previews)
 	fmt.Fprintln(w)
-	ui.WriteText(w, describeChanges(previews), "  ")
+	ui.WriteText(w, describeChanges(previews))
 }
 
 // formatMachineChange formats the change of a node's machine: `create on default, 192.168.222.4`.
@@ -220,7 +220,7 @@ func writeDiffs(w io.Writer, groups []packages.Group, short bool) {
 				fmt.Fprintf(w, "  and %d more packages: nixbench runs last lists them\n", more)
 				break
 			}
-			ui.WriteText(w, "  "+formatPackageChange(c), "      ")
+			ui.WriteText(w, "  "+formatPackageChange(c))
 		}
 		if !short {
 			writeFiles(w, "units", g.Diff.Units)

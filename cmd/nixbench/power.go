@@ -32,8 +32,7 @@ next apply, starts them again.
 In a cluster, the nodes that run the work are shut down first, and when they are
 off, those that they need, such as control planes. Nothing is drained. A
 machine that is not off after --timeout is an error.`,
-		Example: `  nixbench stop --on worker-3
-  nixbench stop --yes --force --timeout 30s`,
+		Example: `  nixbench stop --yes --force --timeout 30s`,
 	}
 	cmd.RunE = a.withView(func([]string) error {
 		if err := a.requireConfirmation("stop", flags.on, flags.yes); err != nil {
@@ -110,11 +109,9 @@ func rebootCommand(a *app) *cobra.Command {
 		Long: `Reboot nodes, wait until each one is back with another boot id, verify that it
 booted the system of its profile, and upload its keys in /run again.
 
-In a running cluster, members that all others need, such as control planes,
-reboot one at a time, other nodes --max-unavailable at a time (default: 1). Each
-node is drained before, and uncordoned afterwards.`,
-		Example: `  nixbench reboot --on web-1
-  nixbench apply boot && nixbench reboot --if-needed --max-unavailable 25% --yes`,
+In a running cluster, nodes are drained before, and reboot in the order in which
+nixbench apply changes them, --max-unavailable at a time (default: 1).`,
+		Example: `  nixbench apply boot && nixbench reboot --if-needed --max-unavailable 25% --yes`,
 	}
 	cmd.RunE = a.withView(func([]string) error {
 		o, err := flags.toOptions()

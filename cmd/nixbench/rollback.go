@@ -19,14 +19,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-type rollbackFlags struct {
-	rollingFlags
-	to       string
-	yes, dry bool
-}
-
 func rollbackCommand(a *app) *cobra.Command {
-	var flags rollbackFlags
+	var flags rollingFlags
+	var to string
+	var yes, dry bool
 	cmd := &cobra.Command{
 		Use:   "rollback",
 		Short: "Roll back to the previous systems of nodes",
@@ -35,48 +31,51 @@ the selected nodes. It neither changes nodes that this run did not change, nor
 inspects them. Keys are not changed. It first
 shows the plan. A second rollback undoes the first one, and the next nixbench
 apply deploys the hive again.`,
-		Example: `  nixbench rollback --dry-run
-  nixbench rollback --on web-1 --to 41
+		Example: `  nixbench rollback --on web-1 --to 41
   nixbench rollback --to 20260501T1200 --yes`,
 	}
-	cmd.RunE = a.withView(func([]string) error { return runRollback(a, flags) })
-	f := cmd.Flags()
-	flags.add(f)
-	f.StringVar(&flags.to, "to", "", "roll back to this generation (see nixbench generations), or to the systems that this run left (see nixbench runs): `N|RUN`")
-	f.BoolVar(&flags.dry, "dry-run", false, "only show the plan")
-	f.BoolVarP(&flags.yes, "yes", "y", false, yesHelp)
-	flags.addArming(f, rollbackHelp, []string{"node", "off"})
-	return cmd
-}
-
-func runRollback(a *app, flags rollbackFlags) error {
-	o, err := flags.toOptions()
-	if err != nil {
-		return err
-	}
-	if err := a.requireConfirmation("rollback", flags.on, flags.yes || flags.dry); err != nil {
-		return err
-	}
-	set := func(r *deploy.Request) {
-		if r.Nodes = deploy.RemoteNodes; !flags.dry {
-			r.Command, r.AllNodesOnly = "rollback", true
-		}
-	}
-	return a.inSession(flags.fleetFlags, set, func(s *deploy.Session) error {
-		steps, err := s.PlanRollback(a.ctx, flags.to)
+	cmd.RunE = a.withView(func([]string) error {
+		o, err := flags.toOptions()
 		if err != nil {
 			return err
 		}
-		show := func(w io.Writer) { writeSteps(w, steps) }
-		if flags.dry {
-			a.view.Result(stepViewsOf(steps), show)
-			return joinStepErrors(steps)
+		if err := a.requireConfirmation("rollback", flags.on, yes || dry); err != nil {
+			return err
 		}
-		if slices.ContainsFunc(steps, stages.Step.ChangesNode) {
-			a.announce(show)
+		set := func(r *deploy.Request) {
+			if r.Nodes = deploy.RemoteNodes; !dry {
+				r.Command, r.AllNodesOnly = "rollback", true
+			}
 		}
-		return executeSteps(a, s, steps, o, "roll back", flags.on, flags.yes, show)
+		return a.inSession(flags.fleetFlags, set, func(s *deploy.Session) error {
+			steps, err := s.PlanRollback(a.ctx, to)
+			if err != nil {
+				return err
+			}
+			show := func(w io.Writer) {
+				var rows []ui.Row
+				for _, s := range steps {
+					rows = append(rows, ui.Row{s.Node.Name, s.String()})
+				}
+				ui.List(w, rows)
+			}
+			if dry {
+				a.view.Result(stepViewsOf(steps), show)
+				return joinStepErrors(steps)
+			}
+			if slices.ContainsFunc(steps, stages.Step.ChangesNode) {
+				a.announce(show)
+			}
+			return executeSteps(a, s, steps, o, "roll back", flags.on, yes, show)
+		})
 	})
+	f := cmd.Flags()
+	flags.add(f)
+	f.StringVar(&to, "to", "", "roll back to this generation (see nixbench generations), or to the systems that this run left (see nixbench runs): `N|RUN`")
+	f.BoolVar(&dry, "dry-run", false, "only show the plan")
+	f.BoolVarP(&yes, "yes", "y", false, yesHelp)
+	flags.addArming(f, rollbackHelp, []string{"node", "off"})
+	return cmd
 }
 
 // executeSteps asks the user whether to carry out the steps of a rollback or a reboot, and does it. If no step changes a node, it
@@ -103,14 +102,6 @@ func joinStepErrors(steps []stages.Step) error {
 		errs = append(errs, s.Err)
 	}
 	return errors.Join(errs...)
-}
-
-func writeSteps(w io.Writer, steps []stages.Step) {
-	var rows []ui.Row
-	for _, s := range steps {
-		rows = append(rows, ui.Row{s.Node.Name, s.String()})
-	}
-	ui.List(w, rows)
 }
 
 type stepView struct {

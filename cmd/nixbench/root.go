@@ -22,15 +22,7 @@ It reads a hive: Colmena's hive.nix, unchanged, or one with roles in addition.
 The hive is the nearest hive.nix (or flake.nix with an output nixbenchHive,
 colmena, colmenaHive or nixosConfigurations) in the working directory or a
 folder above it; -f and --flake select another.
-
-  { meta.nixpkgs = import <nixpkgs> { };
-    defaults = { name, ... }: { networking.hostName = name; };
-    web = { deployment.tags = [ "front" ]; };  # a node, as in Colmena
-    roles.worker = {                           # worker-1, worker-2, worker-3:
-      count = 3;                               # one closure, evaluated once
-      modules = [ ./worker.nix ];
-    };
-  }
+nixbench init writes a first one.
 
 Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build,
 5 machines, 6 unreachable, 7 copy, 8 activation, 9 check failed, 10 locked,

@@ -35,7 +35,14 @@ each node in one of them. RUN is the beginning of a run's name, or "last".`,
 		case len(args) == 0 && log != "":
 			return failure.NewUsage("runs: --log needs a run, such as last")
 		case len(args) == 0:
-			return listRuns(a.view, s.Dir)
+			list, err := runs.List(s.Dir)
+			if err == nil && len(list) == 0 {
+				err = failure.WithHint(fmt.Errorf("there are no runs yet in %s", s.Dir), "nixbench apply records one")
+			}
+			if err == nil {
+				a.view.Result(list, func(w io.Writer) { writeRuns(w, list) })
+			}
+			return err
 		}
 		run, err := runs.Open(s.Dir, args[0])
 		switch {
@@ -48,18 +55,6 @@ each node in one of them. RUN is the beginning of a run's name, or "last".`,
 	})
 	cmd.Flags().StringVar(&log, "log", "", "print the output of `NODE` during the run")
 	return cmd
-}
-
-func listRuns(view *ui.View, dir state.Dir) error {
-	list, err := runs.List(dir)
-	if err != nil {
-		return err
-	}
-	if len(list) == 0 {
-		return failure.WithHint(fmt.Errorf("there are no runs yet in %s", dir), "nixbench apply records one")
-	}
-	view.Result(list, func(w io.Writer) { writeRuns(w, list) })
-	return nil
 }
 
 func writeRuns(w io.Writer, list []runs.Summary) {
@@ -97,9 +92,7 @@ func showRun(view *ui.View, run *runs.Run) error {
 		writeDiffs(w, changes, false)
 		if run.Error != "" {
 			fmt.Fprintln(w)
-			for _, line := range strings.Split("error: "+run.Error, "\n") {
-				ui.WriteText(w, line, "  ")
-			}
+			ui.WriteText(w, "error: "+run.Error)
 		}
 	})
 	return err

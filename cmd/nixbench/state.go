@@ -40,9 +40,8 @@ owner of each private key can import the file, and so controls the cluster.
 
 FILE is replaced if it exists and is encrypted with age. Not exported: images,
 records of runs, sweeps of bench, and roots of the garbage collector.`,
-		Example: `  nixbench state export cluster.age --recipient "$(cat ~/.ssh/id_ed25519.pub)"
-  nixbench state export cluster.age --recipients-file team.txt`,
-		Args: cobra.ExactArgs(1),
+		Example: `  nixbench state export cluster.age --recipient "$(cat ~/.ssh/id_ed25519.pub)"`,
+		Args:    cobra.ExactArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		to, err := archive.Recipients(recipients, files)

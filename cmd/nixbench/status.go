@@ -139,11 +139,7 @@ func writeStatus(w io.Writer, rows []inspect.Status, wide bool, more ...string) 
 		fmt.Fprintln(w)
 	}
 	for _, note := range notes {
-		indent := "  "
-		for line := range strings.SplitSeq(note, "\n") { // an error may have several lines
-			ui.WriteText(w, line, indent)
-			indent = "    "
-		}
+		ui.WriteText(w, note)
 	}
 }
 

@@ -36,7 +36,42 @@ quote the last lines of a program that failed: read the file before you give it
 to others.`,
 		Example: `  nixbench support --on worker-3 -o report.json`,
 	}
-	cmd.RunE = a.withView(func([]string) error { return runSupport(a, on, out) })
+	cmd.RunE = a.withView(func([]string) error {
+		if out != "" {
+			if err := checkOutput("--output", out, func(string) bool { return false }); err != nil {
+				return err
+			}
+		}
+		return a.inSession(fleetFlags{on: on, parallel: 10}, onNodes("", deploy.SelectedNodes), func(s *deploy.Session) error {
+			nix, nixErr := inspect.NixVersion(a.ctx)
+			r := supportReport{Hive: newHiveView(s.Hive, s.Hive.Nodes), Versions: map[string]string{
+				"nixbench": fmt.Sprintf("%+v", readBuildVersion()), "system": runtime.GOOS + "/" + runtime.GOARCH, "nix": nix,
+			}}
+			var examineErr, statusErr, runsErr error
+			if r.Doctor, examineErr = s.Examine(a.ctx); examineErr == nil {
+				r.Status, statusErr = readStatus(a.ctx, s)
+			}
+			r.Runs, runsErr = lastRuns(s.Dir)
+			for _, err := range []error{nixErr, examineErr, statusErr, runsErr} {
+				if err != nil {
+					r.Errors = append(r.Errors, err.Error())
+				}
+			}
+			if err := a.ctx.Err(); err != nil {
+				return context.Cause(a.ctx)
+			}
+			data, err := json.MarshalIndent(r, "", "  ")
+			if err != nil {
+				return err
+			}
+			out = cmp.Or(out, "nixbench-support-"+time.Now().UTC().Format("20060102T150405Z")+".json")
+			if err := durable.Write(out, data); err != nil { // a private file
+				return err
+			}
+			a.view.Result(map[string]string{"file": out}, func(w io.Writer) { fmt.Fprintln(w, out) })
+			return nil
+		})
+	})
 	f := cmd.Flags()
 	f.StringArrayVar(&on, "on", nil, onHelp)
 	f.StringVarP(&out, "output", "o", "", "write `FILE` (default: nixbench-support-TIME.json here)")
@@ -52,43 +87,6 @@ type supportReport struct {
 	Status   []inspect.Status   `json:"status"`
 	Runs     []*runs.Run        `json:"runs"` // without the logs of nodes and builds
 	Errors   []string           `json:"errors"`
-}
-
-func runSupport(a *app, on []string, out string) error {
-	if out != "" {
-		if err := checkOutput("--output", out, func(string) bool { return false }); err != nil {
-			return err
-		}
-	}
-	return a.inSession(fleetFlags{on: on, parallel: 10}, onNodes("", deploy.SelectedNodes), func(s *deploy.Session) error {
-		nix, nixErr := inspect.NixVersion(a.ctx)
-		r := supportReport{Hive: newHiveView(s.Hive, s.Hive.Nodes), Versions: map[string]string{
-			"nixbench": fmt.Sprintf("%+v", readBuildVersion()), "system": runtime.GOOS + "/" + runtime.GOARCH, "nix": nix,
-		}}
-		var examineErr, statusErr, runsErr error
-		if r.Doctor, examineErr = s.Examine(a.ctx); examineErr == nil {
-			r.Status, statusErr = readStatus(a.ctx, s)
-		}
-		r.Runs, runsErr = lastRuns(s.Dir)
-		for _, err := range []error{nixErr, examineErr, statusErr, runsErr} {
-			if err != nil {
-				r.Errors = append(r.Errors, err.Error())
-			}
-		}
-		if err := a.ctx.Err(); err != nil {
-			return context.Cause(a.ctx)
-		}
-		data, err := json.MarshalIndent(r, "", "  ")
-		if err != nil {
-			return err
-		}
-		out = cmp.Or(out, "nixbench-support-"+time.Now().UTC().Format("20060102T150405Z")+".json")
-		if err := durable.Write(out, data); err != nil { // a private file
-			return err
-		}
-		a.view.Result(map[string]string{"file": out}, func(w io.Writer) { fmt.Fprintln(w, out) })
-		return nil
-	})
 }
 
 // readStatus returns the status of the nodes, without lines of journals.

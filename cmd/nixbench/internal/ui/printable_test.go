@@ -48,7 +48,7 @@ func TestNothingIsInterpreted(t *testing.T) {
 				fmt.Fprintln(w, bad)
 				Table(w, []Row{{"NODE", bad}, {bad + "\nforged row", bad}})
 				List(w, []Row{{bad + "\nforged row"}})
-				WriteText(w, bad, "  ")
+				WriteText(w, bad)
 				WriteList(w, bad, []string{bad, bad}, "  ")
 			})
 			v.Problems(1, []Problem{{Where: bad, Message: bad, Hint: bad}})

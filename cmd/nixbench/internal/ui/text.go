@@ -43,9 +43,18 @@ func WriteList(w io.Writer, prefix string, items []string, indent string) {
 	io.WriteString(w, fill(prefix, parts, " ", indent, Columns(w))+"\n")
 }
 
-// WriteText writes a line of text. On a terminal the line breaks between words, and the next lines begin with indent.
-func WriteText(w io.Writer, text, indent string) {
-	io.WriteString(w, fill("", strings.Split(text, " "), " ", indent, Columns(w))+"\n")
+// WriteText writes lines of text. On a terminal they break between words.
+func WriteText(w io.Writer, text string) { io.WriteString(w, wrap(text, Columns(w))+"\n") }
+
+// wrap breaks the lines of a text between words, so that they have at most width columns; 0: there is no limit. The parts of a line
+// are indented by two more columns than its beginning.
+func wrap(text string, width int) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		indent := line[:len(line)-len(strings.TrimLeft(line, " "))] + "  "
+		lines[i] = fill("", strings.Split(line, " "), " ", indent, width)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // colours matches the escape sequences of [style], which have no width.

@@ -69,7 +69,7 @@ func TestWriteListAndText(t *testing.T) {
 	items := []string{"+ one.service", "~ two.service", "- three.service"}
 	w := &terminal{columns: 40}
 	WriteList(w, "  units: ", items, "    ")
-	WriteText(w, "worker-1: a note that is longer than the terminal", "  ")
+	WriteText(w, "worker-1: a note that is longer than the terminal")
 	want := "  units: + one.service, ~ two.service,\n    - three.service\nworker-1: a note that is longer than the\n  terminal\n"
 	if diff := cmp.Diff(want, w.String()); diff != "" {
 		t.Error(diff)

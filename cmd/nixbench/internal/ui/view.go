@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -173,18 +172,13 @@ func (v *View) Follow() (send event.Sink, end func()) {
 	}
 }
 
-// wrap breaks the lines of a text between words, so that they fit on the terminal.
+// wrap breaks the lines of a text, so that they fit on the terminal.
 func (v *View) wrap(text string) string {
 	if v.live == nil {
 		return text
 	}
 	width, _ := v.live.size()
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		indent := line[:len(line)-len(strings.TrimLeft(line, " "))] + "  "
-		lines[i] = fill("", strings.Split(line, " "), " ", indent, width)
-	}
-	return strings.Join(lines, "\n")
+	return wrap(text, width)
 }
 
 // print calls f, which writes lines of text. The live lines are erased before, and drawn again below.
