@@ -238,8 +238,7 @@ func runApply(a *app, goal node.Goal, flags applyFlags, saved *deploy.PlanFile) 
 	})
 }
 
-// isPlanFile reports whether the argument of apply is a plan file: neither a goal nor NODE=SYSTEM, and either a path or an existing
-// file.
+// isPlanFile reports whether the argument of apply is a plan file: a path or an existing file, and neither a goal nor NODE=SYSTEM.
 func isPlanFile(arg string) bool {
 	return !slices.Contains(applyGoals, arg) && (durable.Exists(arg) || strings.ContainsAny(arg, "/.") && !strings.Contains(arg, "="))
 }

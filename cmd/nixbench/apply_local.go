@@ -50,8 +50,7 @@ which other machines cannot log in.`,
 	return cmd
 }
 
-// runApplyLocal deploys this computer, or only builds its system. name is its node; empty: the node with its host name. If the user is
-// not root, sudo must be set.
+// runApplyLocal deploys this computer, or only builds its system. name is its node; empty: the node with its host name.
 func runApplyLocal(a *app, goal node.Goal, flags applyFlags, name string, sudo bool) error {
 	options, err := flags.toOptions(goal)
 	if err != nil {

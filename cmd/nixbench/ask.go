@@ -68,8 +68,7 @@ func (a *app) announce(show func(io.Writer)) {
 
 func (a *app) canAsk() bool { return !a.json && term.IsTerminal(int(os.Stdin.Fd())) }
 
-// askAboutList shows a list, such as the machines to remove, and asks the user the question. With yes set, it does not ask.
-// Without a terminal, it returns an error unless yes is set.
+// askAboutList shows a list, such as the machines to remove, and asks the question unless yes is set, which it requires without a terminal.
 func (a *app) askAboutList(command, question string, list []string, yes bool) error {
 	if !yes && !a.canAsk() {
 		return failure.WithHint(failure.NewUsage("%s: this needs confirmation and stdin is not a terminal; pass --yes:\n%s", command, strings.Join(list, "\n")), "check the list, then run the command again with --yes")
@@ -90,8 +89,7 @@ func (a *app) askSecret(question string) ([]byte, error) {
 	return prompt(a.ctx, question)
 }
 
-// newPrompt returns a function that asks the user for a secret (such as a password) on the terminal, one question at a time. It
-// returns nil if there is no terminal.
+// newPrompt returns a function that asks the user for a secret, one question at a time; nil: there is no terminal.
 func newPrompt(a *app) remote.Prompt {
 	if !a.canAsk() {
 		return nil
@@ -128,23 +126,20 @@ func readPassword(ctx context.Context, fd int) ([]byte, error) {
 // readOrCancel returns the result of read. If ctx ends before, it returns the cause. read then continues in its goroutine, because
 // a read of a terminal or a pipe cannot be interrupted.
 func readOrCancel[T any](ctx context.Context, read func() (T, error)) (value T, err error) {
-	done := make(chan struct{})
-	var result T
-	var resultErr error
+	done := make(chan func() (T, error), 1)
 	go func() {
-		defer close(done)
-		result, resultErr = read()
+		value, err := read()
+		done <- func() (T, error) { return value, err }
 	}()
 	select {
-	case <-done:
-		return result, resultErr
+	case result := <-done:
+		return result()
 	case <-ctx.Done():
 		return value, context.Cause(ctx)
 	}
 }
 
-// readSelection returns the values of --on. It replaces the value `-` by the terms on stdin, which are separated by commas or
-// white space.
+// readSelection returns the values of --on, with the terms on stdin, between commas or white space, in place of the value `-`.
 func readSelection(ctx context.Context, on []string) ([]string, error) {
 	i := slices.Index(on, "-")
 	if i < 0 {

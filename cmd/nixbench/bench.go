@@ -196,8 +196,7 @@ complete sweep with fewer blocks is extended, up to maxBlocks of the benchmark.
 The machines belong to the sweep, and are removed at the end.`,
 		Example: `  nixbench bench run gang
   nixbench bench run --vary roles.worker.count=2,4,8 \
-    --vary scheduler=one,other --workload null
-  nixbench bench run gang --blocks 12`,
+    --vary scheduler=one,other --workload null`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = withBenchmark(a, &selected, func(s *sweeps.Sweeps, b *sweeps.Subject) error {
@@ -210,8 +209,7 @@ The machines belong to the sweep, and are removed at the end.`,
 	return cmd
 }
 
-// showExecuted shows the results of a sweep that has just run. It returns an error if a trial has no result, or if a
-// claim of the benchmark does not hold.
+// showExecuted shows the results of a sweep. It returns an error if a trial has no result, or if a claim of the benchmark does not hold.
 func showExecuted(a *app, st *bench.Store, err error) error {
 	if err != nil {
 		return err
@@ -246,9 +244,8 @@ func benchReplayCommand(a *app) *cobra.Command {
 paths are identical, execute the same trials in the same order, and evaluate the
 claims. ARCHIVE is a file of nixbench bench export --format archive. The same
 command continues the new sweep after an interrupt.`,
-		Example: `  nixbench bench replay sweep.tar.gz
-  nixbench bench show ./sweep-replay`,
-		Args: cobra.ExactArgs(1),
+		Example: `  nixbench bench replay sweep.tar.gz`,
+		Args:    cobra.ExactArgs(1),
 	}
 	cmd.RunE = withSweeps(a, func(s *sweeps.Sweeps, archive string) error {
 		name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(archive), ".gz"), ".tar") + "-replay"

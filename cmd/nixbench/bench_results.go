@@ -172,9 +172,8 @@ SWEEPS is one sweep, or several with commas in between. A sweep is the beginning
 of its id, "last", or its folder. One sweep is one observation, because all its
 trials share the state of the computer on its day: with fewer than three sweeps
 on each side, the command prints ratios without an answer.`,
-		Example: `  nixbench bench compare 20261123T1200 last
-  nixbench bench compare 20261101,20261102,20261103 20261108,20261109,20261110`,
-		Args: cobra.ExactArgs(2),
+		Example: `  nixbench bench compare 20261101,20261102,20261103 20261108,20261109,20261110`,
+		Args:    cobra.ExactArgs(2),
 		RunE: a.withView(func(args []string) error {
 			var sides [2][]*bench.Store
 			for i, arg := range args {
@@ -216,9 +215,8 @@ Formats:
             that -o names
   archive   everything from which nixbench bench replay repeats the sweep, with
             the results, as tar.gz; it contains no secrets of the cluster`,
-		Example: `  nixbench bench export > results.csv
-  nixbench bench export last --format archive -o sweep.tar.gz`,
-		Args: cobra.MaximumNArgs(1),
+		Example: `  nixbench bench export last --format archive -o sweep.tar.gz`,
+		Args:    cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		st, err := findSweep(a, args...)

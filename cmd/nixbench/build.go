@@ -23,8 +23,7 @@ If a node cannot be evaluated, nothing is built, unless --keep-going is set.
 Links in .nixbench/ beside the hive protect the closures from Nix's garbage
 collector until the next build of the same nodes.`,
 		Example: `  nixbench build --on 'web-*,@db' --keep-result
-  nixbench build --set roles.worker.count=50 --json
-  nixbench build --flake .#production --nix-option cores 2`,
+  nixbench build --set roles.worker.count=50 --json`,
 	}
 	cmd.RunE = a.withView(func([]string) error {
 		if err := checkPlanFile(a, out, keepGoing); err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/slurm"
 )
 
-// schedulers maps an engine to its player, which submits the jobs of a benchmark, and to the NixOS module of the client machine on
-// which the player submits them.
+// schedulers maps an engine to its player, which submits the jobs of a benchmark, and to the NixOS module of the machine on which it does.
 var schedulers = map[string]sweeps.Scheduler{
 	kubernetes.Kind.Name: {NewPlayer: newKubernetesPlayer, Arrays: true, Client: "modules/kubernetes/client.nix"},
 	slurm.Kind.Name:      {NewPlayer: newSlurmPlayer, Arrays: true, Client: "modules/slurm/login.nix"},

@@ -31,8 +31,7 @@ and print its value as JSON. The expression is a function of
 node.`,
 		Example: `  nixbench eval --on @worker --instantiate        # derivations of some
   nixbench eval -E '{ lib, nodes, ... }: lib.attrNames nodes'
-  nixbench eval ports.nix                         # { nodes, ... }: …
-  nixbench eval --instantiate -E '{ pkgs, ... }: pkgs.hello'`,
+  nixbench eval ports.nix                         # { nodes, ... }: …`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {

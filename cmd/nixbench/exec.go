@@ -61,8 +61,7 @@ node cannot be reached.`,
 	return cmd
 }
 
-// joinExitErrors joins the errors of all nodes. The nodes on which the command has failed become one [commandError] with the
-// highest exit status.
+// joinExitErrors joins the errors of nodes. Those on which the command has failed become one [commandError] with the highest exit status.
 func joinExitErrors(results []fleet.Outcome[int]) error {
 	var errs []error
 	var failed []string

@@ -15,8 +15,7 @@ const (
 	exitInterrupted = 130
 )
 
-// exitCodes contains the exit code for each kind of error; docs/failures.md describes them. Scripts depend on them, so they must
-// not change.
+// exitCodes contains the exit code for each kind of error (docs/failures.md). Scripts depend on them, so they must not change.
 var exitCodes = map[failure.Kind]int{
 	failure.Internal:    1,
 	failure.StateFolder: 1,
@@ -50,8 +49,7 @@ func exitCode(err error) int {
 	return exitCodes[kind]
 }
 
-// splitProblems converts an error to the problems that nixbench shows. An error about several failed units of the hive becomes one
-// problem for each unit.
+// splitProblems converts an error to the problems that nixbench shows, such as one for each unit of the hive that failed.
 func splitProblems(err error) []ui.Problem {
 	var out []ui.Problem
 	if several := joinedErrors(err); len(several) > 0 {
@@ -76,8 +74,7 @@ func splitProblems(err error) []ui.Problem {
 	return []ui.Problem{whole}
 }
 
-// describeForRecord returns an error for the record of a run. Its message contains all problems of err, as the terminal shows
-// them, because the message of some errors is only a summary.
+// describeForRecord returns an error with all problems of err, as the terminal shows them: the message of some errors is only a summary.
 func describeForRecord(err error) error {
 	if err == nil {
 		return nil
@@ -119,8 +116,7 @@ func mergeEvalProblems(err *nixeval.EvalError) []ui.Problem {
 	return out
 }
 
-// commandError means that a command failed that nixbench has run for the user: a program such as kubectl, or a command on nodes.
-// nixbench ends with its exit code.
+// commandError means that a program such as kubectl, or a command on nodes, has failed. nixbench ends with its exit code.
 type commandError struct {
 	text  string
 	code  int

@@ -176,13 +176,11 @@ func addChoice(set *pflag.FlagSet, value *string, name, shorthand string, words 
 	set.Lookup(name).DefValue = words[0]
 }
 
-// colmenaFlags are flags of Colmena's apply, build and upload-keys. If a command of nixbench does not define one of them, the flag
-// is accepted and has no effect.
+// colmenaFlags are flags of Colmena's apply, build and upload-keys. A command that does not define one accepts it without effect.
 var colmenaFlags = []string{"parallel", "keep-result", "no-keys", "reboot", "no-substitute", "substitute-on-destination", "no-gzip", "gzip",
 	"build-on-target", "no-build-on-target", "force-replace-unknown-profiles", "evaluator"}
 
-// acceptFlags defines flags of Colmena that have no effect. It leaves out a flag whose name the set already has. The help does not
-// show these flags: docs/from-colmena.md lists them.
+// acceptFlags defines those of these flags of Colmena that the set lacks, without effect; only docs/from-colmena.md lists them.
 func acceptFlags(set *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		if set.Lookup(name) != nil {

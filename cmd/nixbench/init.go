@@ -53,8 +53,7 @@ is written; an existing .gitignore is kept.
 
 The cluster has the name of the folder, and an address range that depends on the
 name, so that clusters from different folders can be on one hypervisor.`,
-		Example: `  mkdir cluster && cd cluster && nixbench init
-  nixbench init machines --flake`,
+		Example:   `  mkdir cluster && cd cluster && nixbench init machines --flake`,
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: templateNames,
 	}
@@ -232,8 +231,7 @@ func networkRangeOf(cluster string) string {
 	return fmt.Sprintf("10.%d.%d.0/24", 128+int(sum[0])%112, sum[1])
 }
 
-// nameCluster returns the hive.nix of a template with the name of the cluster, and with its network and address range if the
-// template has a network.
+// nameCluster returns the hive.nix of a template with the name of the cluster, and if it has a network, with its name and address range.
 func nameCluster(hive []byte, cluster string) []byte {
 	for option, value := range map[string]string{"meta.name": cluster, "cluster.network.name": cluster, "cluster.network.cidr": networkRangeOf(cluster)} {
 		line := regexp.MustCompile(`(?m)^(  ` + regexp.QuoteMeta(option) + ` = )"[^"]*"`)

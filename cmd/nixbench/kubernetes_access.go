@@ -36,8 +36,7 @@ func kubeconfigCommand(a *app) *cobra.Command {
 		Short: "Fetch a kubeconfig of the cluster",
 		Long: `Fetch the administrator's kubeconfig of a Kubernetes cluster into the state
 folder. Its certificate expires within a year; then run this command again.`,
-		Example: `  export KUBECONFIG=$(nixbench kubeconfig) && kubectl get nodes
-  nixbench kubeconfig --forward`,
+		Example: `  export KUBECONFIG=$(nixbench kubeconfig) && kubectl get nodes`,
 	}
 	cmd.RunE = a.withSession("", &flags, deploy.SelectedNodes, func(s *deploy.Session, _ []string) error {
 		cluster, err := deploy.ClusterOf(s, kubernetes.Kind, "kubeconfig")
@@ -190,8 +189,7 @@ through the SSH connection to a control plane while kubectl runs.`,
 	return cmd
 }
 
-// ensureAccess returns the credentials in the kubeconfig of the state folder. If there is no kubeconfig, or its certificate has
-// expired, it first fetches new credentials from a control plane.
+// ensureAccess returns the credentials in the kubeconfig of the state folder. If there is none, or it has expired, it fetches another one.
 func ensureAccess(ctx context.Context, dir state.Dir, cluster engine.Cluster, now time.Time) (*kubernetes.Access, error) {
 	if data, err := durable.Read(accessFile(dir), durable.KeySize); err == nil {
 		if a := kubernetes.ParseKubeconfig("", data); a != nil && (a.Ends().IsZero() || now.Before(a.Ends())) {
@@ -231,8 +229,7 @@ func isReachable(ctx context.Context, access *kubernetes.Access) bool {
 	return true
 }
 
-// execKubectl runs kubectl on the terminal of nixbench and waits until it ends. If kubectl fails, the error is a [programError]
-// with the exit code that a shell would report.
+// execKubectl runs kubectl on the terminal. If it fails, the error is a [commandError] with the exit code that a shell would report.
 func execKubectl(a *app, path, kubeconfig string, args []string) error {
 	cmd := exec.CommandContext(a.ctx, path, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)

@@ -28,9 +28,8 @@ func logsCommand(a *app) *cobra.Command {
 		Long: `Show the end of a node's journal, or of one of its units. With --on, show those
 of several nodes, with the name of the node before each line. The exit codes are
 those of nixbench exec.`,
-		Example: `  nixbench logs -f web-1 nginx
-  nixbench logs --on @worker --since '1 hour ago' nginx`,
-		Args: cobra.MaximumNArgs(2),
+		Example: `  nixbench logs --on @worker --since '1 hour ago' nginx`,
+		Args:    cobra.MaximumNArgs(2),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		on, unit := flags.on, args

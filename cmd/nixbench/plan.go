@@ -278,8 +278,7 @@ func writeDrains(w io.Writer, previews []stages.Preview) {
 	}
 }
 
-// writeOrder writes the waves in which nodes change, and which nodes are drained. It writes nothing if all nodes change at the
-// same time.
+// writeOrder writes the waves in which nodes change, and which nodes are drained, unless all nodes change at the same time.
 func writeOrder(w io.Writer, previews []stages.Preview) {
 	var waves [][]string
 	var removed []string

@@ -136,9 +136,8 @@ func generationsCommand(a *app) *cobra.Command {
 		Use:   "generations",
 		Short: "List the generations of nodes",
 		Long: `List the systems that nodes can roll back to with nixbench rollback --to N: the
-entries of their system profile, the newest first. Marks show the running one
-(current), the one that was booted (booted), and the one that the next boot uses
-(default).`,
+entries of their system profile, the newest first. The default is the one
+that the next boot uses.`,
 	}
 	cmd.RunE = a.withSession("", &flags, deploy.RemoteNodes, func(s *deploy.Session, _ []string) error {
 		inspected := s.Inspect(a.ctx)

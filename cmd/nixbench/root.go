@@ -151,8 +151,7 @@ func addHelp(root *cobra.Command, group string) {
 
 var unknownCommandRE = regexp.MustCompile(`^unknown command "([^"]+)"`)
 
-// suggestCorrection converts an error of the command-line parser to a usage error. If a command is mistyped, the error has a hint
-// with the most similar one.
+// suggestCorrection converts an error of the command-line parser to a usage error, whose hint has the command that was perhaps meant.
 func suggestCorrection(cmd *cobra.Command, err error) error {
 	text, _, _ := strings.Cut(err.Error(), "\n") // without the suggestion of cobra, which follows the first line
 	hint := "see " + cmd.CommandPath() + " --help"

@@ -171,8 +171,6 @@ key from the next apply on. Old keys are kept, so that old data can be read.`, f
 	}
 }
 
-// hostKeysCommand returns the command that prints the SSH host keys of machines before the machines boot for the first time. So
-// the user can encrypt secrets for these machines.
 func hostKeysCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "host-keys",

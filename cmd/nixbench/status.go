@@ -29,8 +29,8 @@ Values of SYSTEM:
   as deployed     the system that the last run left
   other system    another system: it was deployed by other means, or rolled back
   never deployed  no run has deployed the node
-  away            nothing answers at the node's hosts, and it may be away: it has
-                  deployment.optional, or --skip-unreachable is set
+  away            nothing answers, and the node has deployment.optional, or
+                  --skip-unreachable is set
   not booted      the machine, which nixbench boots, is off, paused, crashed,
                   absent, or half there: its domain or disk is missing
   up to date, differs
@@ -43,11 +43,10 @@ func statusCommand(a *app) *cobra.Command {
 	var drift, check, noHealth bool
 	var format string
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show the system and the health of nodes",
-		Long:  statusLong,
-		Example: `  nixbench status --on @web --drift
-  nixbench status --check --json`,
+		Use:     "status",
+		Short:   "Show the system and the health of nodes",
+		Long:    statusLong,
+		Example: `  nixbench status --on @web --drift`,
 	}
 	cmd.RunE = a.withSession("", &flags, deploy.RemoteNodes, func(s *deploy.Session, _ []string) error {
 		wide := format == "wide"

@@ -86,8 +86,7 @@ func (e *SizeError) Error() string {
 	return fmt.Sprintf("it is larger than %d MiB", e.Limit>>20)
 }
 
-// Open opens a regular file for reading and returns its file info. It follows links. It never blocks: a
-// pipe, a socket or a device is an error.
+// Open opens a regular file for reading, and follows links. A pipe, a socket or a device, which could block, is an error.
 func Open(file string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -104,8 +103,7 @@ func Open(file string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// Read returns the content of a regular file. If the file has more than limit bytes, the error wraps a
-// [SizeError]. Read follows symbolic links.
+// Read returns the content of a file that [Open] opens. If it has more than limit bytes, the error wraps a [SizeError].
 func Read(file string, limit int64) ([]byte, error) {
 	f, _, err := Open(file)
 	if err != nil {

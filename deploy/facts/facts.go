@@ -1,3 +1,6 @@
+// Package facts reads and writes runtime.json: the facts about a cluster that are known only at run time and
+// may be public. The evaluation passes the facts to every module as the argument `runtime`, so every value may
+// be copied to the world-readable store. The facts contain the names and paths of tokens, never their values.
 package facts
 
 import (
@@ -152,8 +155,7 @@ func LiteralAddress(hive *nixeval.Hive, n nixeval.Node) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// makeEndpoint returns the address of the cluster's API. It returns nil as long as the first node of the role in cluster.endpoint
-// has no address.
+// makeEndpoint returns the address of the cluster's API; nil: the first node of the role in cluster.endpoint has no address yet.
 func makeEndpoint(hive *nixeval.Hive, r *Runtime) (*Endpoint, error) {
 	e := hive.Cluster.Endpoint
 	fail := func(format string, args ...any) error {

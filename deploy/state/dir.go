@@ -127,8 +127,7 @@ func (d Dir) RemoveFacts() error { return errors.Join(d.Remove(d.Facts()), d.Rem
 // Verify checks that no other user can have written to the state folder, because its contents decide which machines are removed and
 // which host keys are accepted. It returns an error if the folder, or the folder with the state folders of all clusters, does not
 // belong to the current user, to root, or to the owner of the hive's folder, or if other users can write to it. If other users can read
-// the state folder, Verify removes their access to it, and so to all files in it. A state folder that is missing or unreadable is no
-// error.
+// the state folder, Verify removes their access. A state folder that is missing or unreadable is no error.
 func (d Dir) Verify() error {
 	top := filepath.Dir(string(d))
 	owners := []int{0, os.Geteuid()}

@@ -1,7 +1,9 @@
 package state
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -50,6 +52,15 @@ func DecodeFile(file string, data []byte, version int, into any) error {
 		return NewFileError(file, err, "restore it from a backup, or move it away; if another version of nixbench has written it, use that version")
 	}
 	return nil
+}
+
+// ErrMissing means that a state file is missing that nixbench needs to manage existing machines.
+var ErrMissing = errors.New("it is missing, and machines of the cluster were booted")
+
+// NewFileError returns the error for a state file that is damaged, missing, or of another version. nixbench never replaces such a file by
+// an empty file, because the record of deployments would be lost, and a rollback needs this record.
+func NewFileError(file string, err error, fix string) error {
+	return failure.WithHint(fmt.Errorf("%s cannot be used: %w", file, err), cmp.Or(fix, "restore it from a backup, or move it away"))
 }
 
 // OthersWithMachines returns the names of other clusters of the hive that may have machines: those that it had before a new name.

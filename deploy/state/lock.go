@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Holder describes the process that holds the lock.
@@ -52,9 +53,8 @@ type Lock struct {
 func (l *Lock) Dir() Dir       { return l.dir }
 func (l *Lock) Holder() Holder { return l.holder }
 
-// If another process holds the lock, nixbench tries again every retryEvery. After retryFor, it reports the holder. It
-// does not report the holder at once for two reasons: a process that only checks whether the lock is free holds the
-// lock for a moment, and a new holder needs a moment to write its description into the lock file.
+// If another process holds the lock, nixbench tries again every retryEvery, and reports the holder only after retryFor: a process that
+// checks whether the lock is free holds it for a moment, and a new holder needs a moment to write its description into the lock file.
 const (
 	retryFor   = 60 * time.Millisecond
 	retryEvery = 10 * time.Millisecond
@@ -89,6 +89,24 @@ func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+type LockedError struct {
+	Dir    Dir
+	Holder Holder // the process that holds the lock; empty if the lock file does not contain it
+}
+
+func (e *LockedError) Error() string {
+	if e.Holder == (Holder{}) {
+		return fmt.Sprintf("the cluster is locked by another process (state folder %s)", e.Dir)
+	}
+	return fmt.Sprintf("the cluster is locked by nixbench %s: the lock is held by %s since %s", e.Holder.Command, e.Holder.Process(), e.Holder.Started.UTC().Format("2006-01-02 15:04:05 UTC"))
+}
+
+func (*LockedError) Kind() failure.Kind { return failure.Locked }
+
+func (*LockedError) Hint() string {
+	return "wait until it is done; the lock ends with its process, so there is nothing to remove"
 }
 
 // openLock opens and locks the lock file without waiting. how is unix.LOCK_EX or unix.LOCK_SH. It fails with EWOULDBLOCK if another

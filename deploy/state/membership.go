@@ -32,8 +32,7 @@ func (m Membership) Engine(kind string) nixeval.Engine {
 	return nixeval.Engine{Kind: kind, Role: m.Role, OneByOne: m.OneByOne, Order: m.Order, Settings: m.Settings}
 }
 
-// HasMembership reports whether the recorded membership of the node in an engine equals m, without regard to Drained. It returns true if
-// m is nil.
+// HasMembership reports whether m is nil, or the recorded membership of the node in an engine, without regard to Drained.
 func (n Node) HasMembership(kind string, m *Membership) bool {
 	recorded, ok := n.Memberships[kind]
 	if m == nil || !ok {

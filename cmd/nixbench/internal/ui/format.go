@@ -173,8 +173,7 @@ func terminalStyle(when string) style {
 	return style{colour: when == "always" || when != "never" && os.Getenv("NO_COLOR") == "", marks: true}
 }
 
-// mark returns the mark of a result on a terminal. A log has words such as "failed" in its place, because users search a log for
-// words.
+// mark returns the mark of a result on a terminal. A log has words such as "failed" in its place, for which users can search.
 func (s style) mark(failed bool) string {
 	switch {
 	case !s.marks:

@@ -15,8 +15,7 @@ import (
 // minColumns is the smallest width to which tables and lists are fitted, even on a narrower terminal.
 const minColumns = 40
 
-// Columns returns the width of the terminal to which w writes. It returns 0 if w is not a terminal: the length of lines is then
-// not limited.
+// Columns returns the width of the terminal to which w writes; 0: w is not a terminal, so that the length of lines is not limited.
 func Columns(w io.Writer) int {
 	columns, _ := terminalSize(w)
 	if w, ok := w.(interface{ Columns() int }); ok {

@@ -65,8 +65,6 @@ func (c *errorWriter) Write(p []byte) (int, error) {
 
 func (c *errorWriter) Columns() int { return Columns(c.Writer) }
 
-// New returns a view: JSON if o.JSON is set, otherwise live lines if o.Err is a terminal, otherwise
-// plain lines.
 func New(o Options) *View {
 	f, _ := o.Err.(*os.File)
 	v := newView(o, !o.JSON && f != nil && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb")
@@ -222,8 +220,7 @@ func (v *View) showEnd(text func(), record any) {
 // Stderr returns the writer for progress and questions. Write to it only within [View.Pause].
 func (v *View) Stderr() io.Writer { return Printable(v.err) }
 
-// Pause removes the live lines and runs f, which may ask the user a question. Until f returns, the
-// view writes nothing.
+// Pause removes the live lines and runs f, which may ask a question. Until f returns, the view writes nothing.
 func (v *View) Pause(f func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
