@@ -82,10 +82,8 @@ func BuildFailures(l *nixlog.Log) []*NixError {
 		if consequenceRE.MatchString(e.Raw) {
 			continue
 		}
-		failed := newNixError(e)
-		failed.Text, _, _ = strings.Cut(e.Raw, ";\n") // without the build log, which newer versions of Nix append to the message
-		failed.Log = l.Tail(e.Drv)
-		out = append(out, failed)
+		e.Text, _, _ = strings.Cut(e.Raw, ";\n") // without the build log, which newer versions of Nix append to the message
+		out = append(out, &NixError{Message: e, Log: l.Tail(e.Drv)})
 	}
 	return out
 }

@@ -105,7 +105,8 @@ func FuzzLog(f *testing.F) {
 		l.HandleLine(line)
 		l.HandleLine(line)
 		for _, e := range l.Errors {
-			_, _ = newNixError(e).Error(), newNixError(e).Hint()
+			ne := &NixError{Message: e}
+			_, _ = ne.Error(), ne.Hint()
 		}
 	})
 }

@@ -20,12 +20,7 @@ const ourPrefix = "nixbench: "
 
 // NixError is one error of Nix about the hive.
 type NixError struct {
-	Text      string // message as Nix shows it, with the position, its source lines and the trace
-	Raw       string // message only
-	File      string // file of the position; empty if Nix reports none
-	Line      int
-	Col       int
-	Drv       string   // derivation that failed to build, or empty
+	nixlog.Message
 	Log       []string // last lines of the derivation's build log
 	fullTrace bool     // the message contains the full trace, because --show-trace is set
 	killed    bool     // Nix was killed, probably by the kernel because the memory was full
@@ -130,10 +125,6 @@ var hints = [][2]string{
 		"check the spelling of the option, and that the module which declares it is imported"},
 }
 
-func newNixError(e nixlog.Error) *NixError {
-	return &NixError{Text: e.Text, Raw: e.Raw, File: e.File, Line: e.Line, Col: e.Col, Drv: e.Drv}
-}
-
 // newProcessError returns the error for a failed Nix process. This is a [*NixError] with the last error in the log, or with the
 // other output of the process. If the process was cancelled or did not start, it returns err.
 func newProcessError(argv []string, err error, log *nixlog.Log) error {
@@ -146,8 +137,7 @@ func newProcessError(argv []string, err error, log *nixlog.Log) error {
 	}
 	plain := strings.Join(append([]string{""}, log.Plain...), "\n") // such as the output of git, which Nix has run
 	if n := len(log.Errors); n > 0 {
-		e := newNixError(log.Errors[n-1])
-		e.fullTrace = slices.Contains(argv, "--show-trace")
+		e := &NixError{Message: log.Errors[n-1], fullTrace: slices.Contains(argv, "--show-trace")}
 		e.Text += plain
 		return e
 	}
@@ -158,13 +148,13 @@ func newProcessError(argv []string, err error, log *nixlog.Log) error {
 		text += " (the kernel may have run out of memory; lower --eval-workers)"
 	}
 	text += plain
-	return &NixError{Text: text, Raw: text, killed: killed}
+	return &NixError{Message: nixlog.Message{Text: text, Raw: text}, killed: killed}
 }
 
 // newHiveError returns a [*NixError] for an error in the hive that the Go code has detected.
 func newHiveError(format string, args ...any) *NixError {
 	text := ourPrefix + fmt.Sprintf(format, args...)
-	return &NixError{Text: text, Raw: text}
+	return &NixError{Message: nixlog.Message{Text: text, Raw: text}}
 }
 
 // EvalError means that units of the hive (nodes, or roles) could not be evaluated. Units maps each of these units to its error.

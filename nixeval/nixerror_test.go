@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 func TestErrorText(t *testing.T) {
@@ -17,34 +18,34 @@ func TestErrorText(t *testing.T) {
 	}{
 		{
 			"old Nix: message, then place",
-			NixError{Text: " attribute 'foo' missing\n\n       at /h/hive.nix:7:45:\n\n            7|   f = lib.foo;\n             |       ^"},
+			NixError{Message: nixlog.Message{Text: " attribute 'foo' missing\n\n       at /h/hive.nix:7:45:\n\n            7|   f = lib.foo;\n             |       ^"}},
 			"attribute 'foo' missing\n\nat /h/hive.nix:7:45:\n\n     7|   f = lib.foo;\n      |       ^",
 		},
 		{
 			"new Nix: trace first; frames of ours go, the user's stay",
-			NixError{Text: "\n       … while evaluating attribute 'a'\n         at «string»:1:2:\n            1| x\n             | ^\n\n" +
+			NixError{Message: nixlog.Message{Text: "\n       … while evaluating attribute 'a'\n         at «string»:1:2:\n            1| x\n             | ^\n\n" +
 				"       … while evaluating definitions from `/h/hive.nix':\n\n       (stack trace truncated; use '--show-trace' to show the full, detailed trace)\n\n" +
-				"       error: infinite recursion encountered\n       at /l/modules.nix:1:1:\n            1| y"},
+				"       error: infinite recursion encountered\n       at /l/modules.nix:1:1:\n            1| y"}},
 			"infinite recursion encountered\nat /l/modules.nix:1:1:\n     1| y\n… while evaluating definitions from `/h/hive.nix':",
 		},
 		{
 			"--show-trace leaves Nix's order",
-			NixError{Text: "… while x\n       at «string»:1:2:\n\n       error: boom", fullTrace: true},
+			NixError{Message: nixlog.Message{Text: "… while x\n       at «string»:1:2:\n\n       error: boom"}, fullTrace: true},
 			"… while x\nat «string»:1:2:\n\nerror: boom",
 		},
 		{
 			"a place in eval.nix alone is no help",
-			NixError{Text: "called without required argument 'foo'\n\n       at «string»:61:80:\n\n           60|       called =\n           61|         x\n             |         ^\n           62|     in"},
+			NixError{Message: nixlog.Message{Text: "called without required argument 'foo'\n\n       at «string»:61:80:\n\n           60|       called =\n           61|         x\n             |         ^\n           62|     in"}},
 			"called without required argument 'foo'",
 		},
 		{
 			"ours: without a trace",
-			NixError{Text: "… while x\n\n       error: nixbench: bad hive", Raw: "nixbench: bad hive"},
+			NixError{Message: nixlog.Message{Text: "… while x\n\n       error: nixbench: bad hive", Raw: "nixbench: bad hive"}},
 			"bad hive",
 		},
 		{
 			"a message of several lines keeps them",
-			NixError{Text: "\n       Failed assertions:\n       - one\n       - two"},
+			NixError{Message: nixlog.Message{Text: "\n       Failed assertions:\n       - one\n       - two"}},
 			"Failed assertions:\n- one\n- two",
 		},
 	} {
@@ -74,7 +75,7 @@ func TestHints(t *testing.T) {
 		"cannot connect to daemon at '/nix/var/nix/daemon-socket/socket': Connection refused":                     "daemon",
 		"attribute 'foo' missing": "",
 	} {
-		got := (&NixError{Raw: raw}).Hint()
+		got := (&NixError{Message: nixlog.Message{Raw: raw}}).Hint()
 		if want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s\n\thint %q, want %q in it", raw, got, want)
 		}
@@ -86,11 +87,11 @@ func TestSetErrorsAreUsage(t *testing.T) {
 		"nixbench: --set roles.x.count=1: there is no roles.x",
 		"A definition for option `roles.w.count' is not of type `int'. Definition values:\n- In `--set roles.w.count=x': \"x\"",
 	} {
-		if err := toSetError(&NixError{Raw: raw}); failure.KindOf(err) != failure.Usage {
+		if err := toSetError(&NixError{Message: nixlog.Message{Raw: raw}}); failure.KindOf(err) != failure.Usage {
 			t.Errorf("%q is not taken for an error of --set", raw)
 		}
 	}
-	if err := toSetError(&NixError{Raw: "A definition for option `roles.w.count' … In `/h/hive.nix': 3"}); failure.KindOf(err) == failure.Usage {
+	if err := toSetError(&NixError{Message: nixlog.Message{Raw: "A definition for option `roles.w.count' … In `/h/hive.nix': 3"}}); failure.KindOf(err) == failure.Usage {
 		t.Error("the hive's own error is taken for one of --set")
 	}
 }

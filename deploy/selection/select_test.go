@@ -6,6 +6,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 var hive = &nixeval.Hive{
@@ -115,7 +116,7 @@ func TestSelectHint(t *testing.T) {
 // A node whose tags are unknown is never left out silently.
 func TestBrokenNodes(t *testing.T) {
 	broken := *hive
-	broken.Broken = map[string]*nixeval.NixError{"web-1": {Text: "bad"}}
+	broken.Broken = map[string]*nixeval.NixError{"web-1": {Message: nixlog.Message{Text: "bad"}}}
 	for on, want := range map[string]string{
 		"@data":          "db web-1",
 		"@solo":          "web-1",

@@ -11,13 +11,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 const unevaluable = "nothing is changed, because these nodes may be members of a running cluster"
 
 // breakRole makes a role unevaluable, as a typo in one of its modules does.
 func (w *world) breakRole(role string) {
-	w.hive.Broken = map[string]*nixeval.NixError{role: {Raw: "undefined variable"}}
+	w.hive.Broken = map[string]*nixeval.NixError{role: {Message: nixlog.Message{Raw: "undefined variable"}}}
 	for i, u := range w.hive.Units {
 		if u.Name == role {
 			w.hive.Units[i].Deployment = nixeval.Deployment{}

@@ -34,8 +34,8 @@ const (
 	longestLine  = 64 << 10 // maximum number of bytes of a line of a build log; longer lines are truncated
 )
 
-// Error is an error message of Nix.
-type Error struct {
+// Message is an error message of Nix.
+type Message struct {
 	Text      string // message with position and trace
 	Raw       string // message only
 	Drv       string // derivation whose build has failed; empty if the message names none
@@ -48,8 +48,8 @@ type Log struct {
 	Send  event.Sink
 	Phase event.Phase // the phase of the events
 
-	Errors []Error  // Nix's errors
-	Plain  []string // the last lines that are not JSON, such as the output of ssh, of a crash or of a wrapper script
+	Errors []Message // Nix's errors
+	Plain  []string  // the last lines that are not JSON, such as the output of ssh, of a crash or of a wrapper script
 
 	active map[int64]activity  // Nix's id → activity that has started and not stopped
 	builds [2]int64            // done and total in the last progress event
@@ -102,7 +102,7 @@ func (l *Log) HandleLine(line string) {
 func (l *Log) sendChange(a activity, build, path event.Kind) {
 	switch a.kind {
 	case activityBuild:
-		failed := slices.ContainsFunc(l.Errors, func(e Error) bool { return e.Drv == a.path })
+		failed := slices.ContainsFunc(l.Errors, func(e Message) bool { return e.Drv == a.path })
 		l.Send.Send(event.Event{Kind: build, Phase: l.Phase, Path: a.path, Failed: failed && build == event.BuildEnd})
 	case activityCopyPath:
 		l.Send.Send(event.Event{Kind: path, Phase: l.Phase, Path: a.path})
@@ -139,7 +139,7 @@ func (l *Log) handleMessage(m gjson.Result) {
 	text, level := StripANSI(m.Get("msg").Str), m.Get("level").Int()
 	switch raw := m.Get("raw_msg"); {
 	case level == 0 && raw.Exists():
-		e := Error{Text: strings.TrimPrefix(text, "error:"), Raw: StripANSI(raw.Str),
+		e := Message{Text: strings.TrimPrefix(text, "error:"), Raw: StripANSI(raw.Str),
 			File: m.Get("file").Str, Line: int(m.Get("line").Int()), Col: int(m.Get("column").Int())}
 		if failed := failedDrvRE.FindStringSubmatch(e.Raw); failed != nil {
 			e.Drv = failed[1]
