@@ -24,8 +24,8 @@ type Builds struct {
 	early     sync.WaitGroup     // the goroutine that builds what Add receives
 	building  bool               // that goroutine runs
 	finishing bool               // Finish was called
-	waiting   map[string]Closure // received by Add, and in no batch
-	taken     map[string]Closure // in a batch
+	all       map[string]Closure // received by Add or Finish
+	waiting   map[string]Closure // those in no batch
 
 	// Only one batch is built at a time, so the fields below need no lock.
 	progress [2]int      // in all batches that have ended, the number of derivations that are built, and of all derivations
@@ -42,7 +42,7 @@ const gatherFor = 50 * time.Millisecond
 // remote builders), or empty. After each batch that Add has started, built is called with the closures and the error of the batch.
 // built may be nil.
 func (e *Evaluator) NewBuilds(units int, builders string, built func(map[string]Closure, error)) *Builds {
-	return &Builds{e: e, units: units, builders: builders, built: built, waiting: map[string]Closure{}, taken: map[string]Closure{}}
+	return &Builds{e: e, units: units, builders: builders, built: built, all: map[string]Closure{}, waiting: map[string]Closure{}}
 }
 
 // Add returns at once, and builds the closures soon: if a batch is running, after this batch. Add ignores closures that it has
@@ -53,8 +53,7 @@ func (b *Builds) Add(ctx context.Context, closures map[string]Closure) {
 	if b.finishing {
 		return
 	}
-	b.enqueue(closures)
-	if len(b.waiting) == 0 || b.building {
+	if b.enqueue(closures); len(b.waiting) == 0 || b.building {
 		return
 	}
 	b.building = true
@@ -68,15 +67,15 @@ func (b *Builds) Add(ctx context.Context, closures map[string]Closure) {
 	})
 }
 
-// enqueue adds those of the closures to waiting that are in no batch. It starts the phase if there are any.
+// enqueue adds those of the closures to waiting that were not received before. It starts the phase if there are any.
 func (b *Builds) enqueue(closures map[string]Closure) {
-	started := len(b.taken)+len(b.waiting) > 0
+	started := len(b.all) > 0
 	for unit, c := range closures {
-		if _, taken := b.taken[unit]; !taken {
-			b.waiting[unit] = c
+		if _, received := b.all[unit]; !received {
+			b.all[unit], b.waiting[unit] = c, c
 		}
 	}
-	if !started && len(b.waiting) > 0 {
+	if !started && len(b.all) > 0 {
 		b.e.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Build, Total: max(b.units, len(closures))})
 	}
 }
@@ -91,7 +90,6 @@ func (b *Builds) takeBatch(ctx context.Context) map[string]Closure {
 	}
 	batch := b.waiting
 	b.waiting = map[string]Closure{}
-	maps.Copy(b.taken, batch)
 	return batch
 }
 
@@ -103,31 +101,25 @@ func (b *Builds) Finish(ctx context.Context, closures map[string]Closure) ([]str
 	b.enqueue(closures)
 	b.mu.Unlock()
 	b.early.Wait()
-	if len(b.taken)+len(b.waiting) == 0 {
+	if len(b.all) == 0 {
 		return nil, nil
 	}
-	all := maps.Clone(b.taken)
-	maps.Copy(all, b.waiting)
 	maps.DeleteFunc(b.waiting, func(unit string, _ Closure) bool { _, wanted := closures[unit]; return !wanted })
 	if len(b.waiting) > 0 && b.err == nil {
 		b.buildBatch(ctx, b.waiting)
 	}
 	slices.SortFunc(b.done, CompareNatural)
 	err := b.err
-	if err == nil && ctx.Err() != nil && len(b.done) < len(all) {
+	if err == nil && ctx.Err() != nil && len(b.done) < len(b.all) {
 		err = context.Cause(ctx)
 	}
 	if b.failed != nil {
 		slices.SortFunc(b.failed.Units, CompareNatural)
-		if err == nil {
-			err = b.failed
-		} else {
-			err = errors.Join(b.failed, err)
-		}
+		err = errors.Join(b.failed, err)
 	}
-	outs := distinctValues(b.done, func(u string) string { return all[u].Out })
+	outs := distinctValues(b.done, func(u string) string { return b.all[u].Out })
 	b.e.Send.Send(event.Event{
-		Kind: event.PhaseEnd, Phase: event.Build, Done: len(b.done), Total: len(all), Failed: err != nil, Text: event.Count(len(outs), "closure"),
+		Kind: event.PhaseEnd, Phase: event.Build, Done: len(b.done), Total: len(b.all), Failed: err != nil, Text: event.Count(len(outs), "closure"),
 	})
 	return b.done, err
 }

@@ -193,10 +193,8 @@ func (h *Hive) Scheduler() string {
 
 // Unit returns the unit (a node, or all nodes of a role) with this name, or nil.
 func (h *Hive) Unit(name string) *Unit {
-	for i := range h.Units {
-		if h.Units[i].Name == name {
-			return &h.Units[i]
-		}
+	if i := slices.IndexFunc(h.Units, func(u Unit) bool { return u.Name == name }); i >= 0 {
+		return &h.Units[i]
 	}
 	return nil
 }
@@ -237,9 +235,10 @@ var (
 )
 
 // newHive converts the result of a survey to a Hive, and adds the nodes of all roles. It returns an error for an invalid or
-// duplicate name. broken maps a unit to the error of its evaluation.
+// duplicate name. broken maps a unit to the error of its evaluation; units whose options have invalid values are added in Broken.
 func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
-	h := &Hive{Meta: s.Meta, Cluster: s.Cluster, Roles: s.Roles, Broken: broken}
+	h := &Hive{Meta: s.Meta, Cluster: s.Cluster, Roles: s.Roles, Broken: map[string]*NixError{}}
+	maps.Copy(h.Broken, broken)
 	if name := h.ClusterName(); len(name) > maxCluster {
 		return nil, newHiveError("the cluster's name %q… is longer than %d bytes; set a shorter meta.name or cluster.name", name[:20], maxCluster)
 	}
@@ -258,11 +257,13 @@ func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 		if !seen {
 			at = len(h.Units)
 			unitAt[n.Unit] = at
+			if err := d.checkOptions(); err != nil && h.Broken[n.Unit] == nil {
+				h.Broken[n.Unit], d = newHiveError("%v", err), Deployment{}
+			}
 			h.Units = append(h.Units, Unit{Name: n.Unit, Deployment: d})
 		}
 		h.Units[at].Nodes = append(h.Units[at].Nodes, n.Name)
 	}
-	h.markBroken()
 	return h, nil
 }
 
@@ -313,22 +314,6 @@ func listNodes(s surveyResult) ([]Node, error) {
 	}
 	slices.SortFunc(nodes, func(a, b Node) int { return CompareNatural(a.Name, b.Name) })
 	return nodes, nil
-}
-
-// markBroken adds each unit whose deployment options have valid types but invalid values to Broken.
-func (h *Hive) markBroken() {
-	for i := range h.Units {
-		u := &h.Units[i]
-		err := u.Deployment.checkOptions()
-		if err == nil || h.Broken[u.Name] != nil {
-			continue
-		}
-		if h.Broken == nil {
-			h.Broken = map[string]*NixError{}
-		}
-		h.Broken[u.Name] = newHiveError("%v", err)
-		u.Deployment = Deployment{}
-	}
 }
 
 // CompareNatural compares node names, so that worker-2 comes before worker-10: it compares the numbers in names by their values.

@@ -1,6 +1,7 @@
 package nixeval
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -10,32 +11,22 @@ import (
 // WithoutFacts returns an evaluator for the same hive without facts (such as addresses). It is used for boot images, which are
 // built before machines exist. The new evaluator sends only messages that e has not sent and build events, and no phases.
 func (e *Evaluator) WithoutFacts() *Evaluator {
-	o := e.Options
-	o.Facts = ""
-	o.Send = func(ev event.Event) {
+	d := *e
+	d.Facts = ""
+	d.Send = func(ev event.Event) {
 		switch ev.Kind {
 		case event.Message, event.BuildStart, event.BuildEnd, event.BuildLog:
 			e.Send(ev)
 		}
 	}
-	return e.withOptions(o)
+	return &d
 }
 
-// WithFacts returns an evaluator for the same hive that reads the facts from file. If file is empty, it returns e.
+// WithFacts returns an evaluator for the same hive that reads the facts from file. If file is empty, it reads the same facts.
 func (e *Evaluator) WithFacts(file string) *Evaluator {
-	if file == "" {
-		return e
-	}
-	o := e.Options
-	o.Facts = file
-	return e.withOptions(o)
-}
-
-// withOptions returns an evaluator for the same hive with other options. It keeps what e knows about the flake.
-func (e *Evaluator) withOptions(o Options) *Evaluator {
-	d := New(o)
-	d.output, d.locked = e.output, e.locked
-	return d
+	d := *e
+	d.Facts = cmp.Or(file, e.Facts)
+	return &d
 }
 
 // Images evaluates the boot images of roles, and returns the closure of the image for each role. kind is vm or container.

@@ -46,10 +46,7 @@ func ParseSet(arg string) (Set, error) {
 	}
 	raw, ok := strings.CutPrefix(rest, "=")
 	if !ok {
-		if rest == "" {
-			return bad("there is no value; write PATH=VALUE, such as roles.worker.count=5")
-		}
-		return bad("unexpected %q; write PATH=VALUE, such as roles.worker.count=5", rest)
+		return bad("expected = and a value at %q; write PATH=VALUE, such as roles.worker.count=5", rest)
 	}
 	if strings.ContainsRune(raw, 0) {
 		return bad("the value holds a NUL byte")

@@ -112,7 +112,7 @@ func ParseFileSource(path string) (Source, error) {
 	case err != nil && strings.Contains(path, "#"):
 		return Source{}, failure.NewUsage("-f %s: no such file; for a flake reference use --flake %s", path, path)
 	case err != nil:
-		return Source{}, failure.NewUsage("-f %s: %v", path, unwrapPathError(err))
+		return Source{}, failure.NewUsage("-f %s: %v", path, errors.Unwrap(err))
 	case info.IsDir():
 		s, ok, err := findSourceIn(abs)
 		if err == nil && !ok {
@@ -150,23 +150,19 @@ func ParseFlakeSource(ref string) (Source, error) {
 		return s, nil
 	}
 	info, err := os.Stat(ref)
-	if err != nil && strings.Contains(ref, "?") {
+	switch {
+	case err != nil && strings.Contains(ref, "?"):
 		return Source{}, failure.NewUsage("--flake %s: parameters need path:… or git+file:…; for ?dir= use the folder of the flake", ref)
-	}
-	if err != nil {
-		return Source{}, failure.NewUsage("--flake %s: %v", ref, unwrapPathError(err))
-	}
-	if !info.IsDir() {
+	case err != nil:
+		return Source{}, failure.NewUsage("--flake %s: %v", ref, errors.Unwrap(err)) // without the path
+	case !info.IsDir():
 		return Source{}, failure.NewUsage("--flake %s: use the folder of the flake, not a file in it", ref)
-	}
-	if s.Dir, err = filepath.Abs(ref); err != nil {
-		return Source{}, err
-	}
-	if !isFile(filepath.Join(s.Dir, "flake.nix")) {
+	case !isFile(filepath.Join(ref, "flake.nix")):
 		return Source{}, failure.NewUsage("--flake %s: the folder has no flake.nix", ref)
 	}
+	s.Dir, err = filepath.Abs(ref)
 	s.Flake, s.Copied = flakeRefOfFolder(s.Dir)
-	return s, nil
+	return s, err
 }
 
 // flakeRefOfFolder returns the flake reference for a folder. copied means that Nix copies the folder with all its files into the
@@ -200,13 +196,6 @@ func andAbove(path string) []string {
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
-}
-
-func unwrapPathError(err error) error {
-	if pe, ok := err.(*os.PathError); ok {
-		return pe.Err
-	}
-	return err
 }
 
 // noHiveMessage returns the error message for a flake that has neither a hive nor nixosConfigurations.
