@@ -146,11 +146,11 @@ var planColumns = []ui.Column[stages.Preview]{
 // writePreviews writes a plan as text: a table of the nodes, then the details, the order of the changes and a summary.
 func writePreviews(w io.Writer, previews []stages.Preview) {
 	ui.Table(w, ui.Rows(planColumns, previews))
-	var diffs []packages.NodeDiff
+	var diffs []packages.Group
 	for _, p := range previews {
-		diffs = append(diffs, packages.NodeDiff{Node: p.Node, Diff: p.Diff})
+		diffs = packages.AddNode(diffs, p.Node, p.Diff)
 	}
-	writeDiffs(w, packages.GroupNodes(diffs), false)
+	writeDiffs(w, diffs, false)
 	writeDrains(w, previews)
 	adjust := map[string][]string{}
 	for _, p := range previews {

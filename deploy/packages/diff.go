@@ -45,35 +45,25 @@ func (c Change) Versions() string {
 // minBytes is the smallest difference of sizes that counts. A rebuild of a package often changes its size by some bytes.
 const minBytes = 8 << 10
 
-// Diff returns the packages whose versions or sizes differ, by name. The arguments are closures: the unpacked size of
-// each store path. Store paths without a version, such as scripts and files of the configuration, count only by their size.
-func Diff(from, to map[string]int64) []Change {
+// Diff returns the packages whose versions or sizes differ, by name, and the growth of the closure. The arguments are closures: the
+// unpacked size of each store path. Store paths without a version, such as scripts and files of the configuration, count only by
+// their size.
+func Diff(from, to map[string]int64) *SystemDiff {
 	before, after := group(from), group(to)
 	names := maps.Clone(before)
 	maps.Copy(names, after)
-	var out []Change
+	out := &SystemDiff{Packages: []Change{}}
 	for name := range names {
 		a, b := before[name], after[name]
 		c := Change{Name: name, From: a.sorted(), To: b.sorted(), Bytes: b.bytes - a.bytes}
 		versioned := slices.ContainsFunc(slices.Concat(c.From, c.To), func(version string) bool { return version != "" })
 		if versioned && !slices.Equal(c.From, c.To) || max(c.Bytes, -c.Bytes) >= minBytes {
-			out = append(out, c)
+			out.Packages = append(out.Packages, c)
 		}
+		out.Bytes += c.Bytes
 	}
-	slices.SortFunc(out, func(a, b Change) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out.Packages, func(a, b Change) int { return cmp.Compare(a.Name, b.Name) })
 	return out
-}
-
-// Growth returns by how many bytes the second closure is larger.
-func Growth(from, to map[string]int64) int64 {
-	var sum int64
-	for _, size := range to {
-		sum += size
-	}
-	for _, size := range from {
-		sum -= size
-	}
-	return sum
 }
 
 // versions are the versions of a package in a closure, and the size of all of its paths.
@@ -131,29 +121,21 @@ type SystemDiff struct {
 	Etc   *Files `json:"etc,omitempty"`
 }
 
-// NodeDiff is the difference between the system that a node runs and its new system.
-type NodeDiff struct {
-	Node string
-	Diff *SystemDiff // nil: the systems are the same, or the difference is unknown
-}
-
 type Group struct {
 	Nodes []string    `json:"nodes"`
 	Diff  *SystemDiff `json:"diff"`
 }
 
-// GroupNodes returns each difference once, with its nodes, in the order of the first node of each.
-func GroupNodes(nodes []NodeDiff) []Group {
-	var groups []Group
-	for _, n := range nodes {
-		if n.Diff == nil {
-			continue
-		}
-		i := slices.IndexFunc(groups, func(g Group) bool { return reflect.DeepEqual(g.Diff, n.Diff) })
-		if i < 0 {
-			i, groups = len(groups), append(groups, Group{Diff: n.Diff})
-		}
-		groups[i].Nodes = append(groups[i].Nodes, n.Node)
+// AddNode adds a node to the group with the same difference, or to a new group. diff is nil if the node's system does not change, or
+// the difference is unknown; then the node is in no group.
+func AddNode(groups []Group, node string, diff *SystemDiff) []Group {
+	if diff == nil {
+		return groups
 	}
+	i := slices.IndexFunc(groups, func(g Group) bool { return reflect.DeepEqual(g.Diff, diff) })
+	if i < 0 {
+		i, groups = len(groups), append(groups, Group{Diff: diff})
+	}
+	groups[i].Nodes = append(groups[i].Nodes, node)
 	return groups
 }

@@ -50,13 +50,14 @@ func TestDiff(t *testing.T) {
 		{"rebuilt", []string{"1"}, []string{"1"}, 10_000},
 		{"two", []string{"1"}, []string{"1", "2"}, 1},
 	}
-	if diff := cmp.Diff(want, Diff(from, to)); diff != "" {
+	got := Diff(from, to)
+	if diff := cmp.Diff(want, got.Packages); diff != "" {
 		t.Error(diff)
 	}
-	if got := Growth(from, to); got != 22_058-19_187 {
-		t.Errorf("the closure grows by %d bytes", got)
+	if got.Bytes != 22_058-19_187 {
+		t.Errorf("the closure grows by %d bytes", got.Bytes)
 	}
-	if got := Diff(from, from); len(got) != 0 {
+	if got := Diff(from, from); got.Packages == nil || len(got.Packages) != 0 || got.Bytes != 0 {
 		t.Error(got)
 	}
 }

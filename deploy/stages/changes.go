@@ -28,7 +28,7 @@ func (r *run) recordChanges(ctx context.Context, prepared *preparations, results
 			known.entry(p.From, p.To).diff = p.Diff
 		}
 	}
-	var diffs []packages.NodeDiff
+	var groups []packages.Group
 	for _, result := range results {
 		name, a := result.Node.Name, result.Activation
 		if a == nil || a.After.Current == "" || result.Outcome == state.RolledBack || a.After.Current == a.Before.Current && a.After.Profile == a.Before.Profile {
@@ -37,10 +37,9 @@ func (r *run) recordChanges(ctx context.Context, prepared *preparations, results
 		// Activation.Before is not the system before the run if the node's machine was recreated.
 		if from, to := prepared.byNode[name].observed.Current, result.Task.Closure.Out; from != "" && from != to {
 			diff, _ := known.compare(ctx, name, nil, from, to) // a run does not fail because of its record
-			diffs = append(diffs, packages.NodeDiff{Node: name, Diff: diff})
+			groups = packages.AddNode(groups, name, diff)
 		}
 	}
-	groups := packages.GroupNodes(diffs)
 	if len(groups) == 0 {
 		return nil
 	}
@@ -87,7 +86,7 @@ func (d *diffs) compare(ctx context.Context, node string, h closure.Host, from, 
 	if err != nil || after == nil {
 		return nil, err
 	}
-	diff := &packages.SystemDiff{Packages: append([]packages.Change{}, packages.Diff(before, after)...), Bytes: packages.Growth(before, after)}
+	diff := packages.Diff(before, after)
 	if durable.Exists(from) {
 		units, etc, err := packages.DiffConfig(from, to)
 		if err != nil {
