@@ -119,7 +119,8 @@ func (h *Checker) compareKey(key ssh.PublicKey) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &revoked):
-		return newRevokedError(h.cfg, key, h.withOriginalName(revoked.Revoked))
+		by := h.withOriginalName(revoked.Revoked)
+		return &ChangedError{failure.About{Node: h.cfg.Node, Text: fmt.Sprintf("the host key of %s is revoked: %s, see %s:%d", h.cfg.Addr(), describeKey(key), by.Filename, by.Line)}}
 	case !errors.As(err, &mismatch):
 		return failure.On(h.cfg.Node, fmt.Errorf("check the host key of %s: %w", h.cfg.Addr(), err))
 	case len(mismatch.Want) > 0:

@@ -47,11 +47,6 @@ func newChangedError(cfg sshconfig.Config, key ssh.PublicKey, expected ...xknown
 		cfg.Addr(), describeKey(key), strings.Join(texts, ", "), fix)}}
 }
 
-func newRevokedError(cfg sshconfig.Config, key ssh.PublicKey, by xknownhosts.KnownKey) error {
-	return &ChangedError{failure.About{Node: cfg.Node, Text: fmt.Sprintf("the host key of %s is revoked: %s, see %s:%d",
-		cfg.Addr(), describeKey(key), by.Filename, by.Line)}}
-}
-
 // Kind implements [failure.Classified].
 func (*ChangedError) Kind() failure.Kind { return failure.Unreachable }
 

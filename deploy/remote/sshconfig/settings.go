@@ -30,13 +30,8 @@ func parseSettings(out string) *settings {
 	return s
 }
 
-// get returns the first value of a keyword, or "".
-func (s *settings) get(key string) string {
-	if len(s.values[key]) == 0 {
-		return ""
-	}
-	return s.values[key][0]
-}
+// get returns the first value of a keyword that is not empty, or "".
+func (s *settings) get(key string) string { return cmp.Or(s.values[key]...) }
 
 // getOptional is like get, but returns "" for the value none.
 func (s *settings) getOptional(key string) string {

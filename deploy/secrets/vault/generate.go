@@ -51,11 +51,7 @@ func generateParts(g nixeval.Generated) (map[string][]byte, error) {
 	case "ca":
 		return generateAuthority(g.Secret)
 	case "curve":
-		text, err := generateCurve(g.Secret)
-		if err != nil {
-			return nil, err
-		}
-		return map[string][]byte{"key": text}, nil
+		return generateCurve(g.Secret)
 	}
 	return nil, fmt.Errorf("kind: %q is none of token, random, key-ring, key-pair, ca and curve", g.Kind)
 }
@@ -178,16 +174,16 @@ func expiryOf(s *secret) *time.Time {
 	return &cert.NotAfter
 }
 
-// generateCurve returns a new CurveZMQ key pair as one file, with both keys. The format of the file is ZPL, in which `flux keygen`
+// generateCurve returns a new CurveZMQ key pair as one part: a file with both keys. The format of the file is ZPL, in which `flux keygen`
 // and czmq write such key pairs.
-func generateCurve(name string) ([]byte, error) {
+func generateCurve(name string) (map[string][]byte, error) {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, err
 	}
 	// The file contains the name as metadata. Flux accepts no underscore in this name.
 	name = strings.ReplaceAll(name, "_", "-")
-	return fmt.Appendf(nil, `#  ZeroMQ CURVE **Secret** Certificate
+	return map[string][]byte{"key": fmt.Appendf(nil, `#  ZeroMQ CURVE **Secret** Certificate
 #  DO NOT DISTRIBUTE
 
 metadata
@@ -195,7 +191,7 @@ metadata
 curve
     public-key = "%s"
     secret-key = "%s"
-`, name, encodeZ85(key.PublicKey().Bytes()), encodeZ85(key.Bytes())), nil
+`, name, encodeZ85(key.PublicKey().Bytes()), encodeZ85(key.Bytes()))}, nil
 }
 
 // z85 contains the digits of Z85 (ZeroMQ RFC 32).

@@ -182,8 +182,9 @@ func (v *Vault) Rotate(name string, known func(sum string) error) (Step, error) 
 // rotateRing performs the next step in the rotation of a key ring. If the newest key is the active one, it adds a new key.
 // Otherwise it makes the newest key the active one, if `known` returns no error.
 func (v *Vault) rotateRing(g nixeval.Generated, text []byte, known func(sum string) error) (Step, error) {
-	r, step := parseRing(text), Turned
-	if r.indexNewest() == 0 {
+	r, step := ring(strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")), Turned
+	newest := slices.IndexFunc(r, func(line string) bool { return strings.HasPrefix(line, fmt.Sprintf("key%d ", len(r))) })
+	if newest <= 0 {
 		raw, err := randomBytes(g.Bytes)
 		if err != nil {
 			return "", err
@@ -193,7 +194,7 @@ func (v *Vault) rotateRing(g nixeval.Generated, text []byte, known func(sum stri
 		if err := known(fmt.Sprintf("%x", sha256.Sum256(text))); err != nil {
 			return "", err
 		}
-		r = r.activateNewest()
+		r = slices.Concat(r[newest:newest+1], r[:newest], r[newest+1:])
 	}
 	_, err := v.write(g, map[string][]byte{"keys": r.text()})
 	return step, err
@@ -249,29 +250,9 @@ func (v *Vault) List() ([]Info, error) {
 // data that is encrypted with an old key may still exist.
 type ring []string
 
-func parseRing(text []byte) ring {
-	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-}
-
 func (r ring) text() []byte { return []byte(strings.Join(r, "\n") + "\n") }
 
 // withKey returns the ring with a new key at the end.
 func (r ring) withKey(key []byte) ring {
 	return append(r, fmt.Sprintf("key%d %s", len(r)+1, base64.StdEncoding.EncodeToString(key)))
-}
-
-// indexNewest returns the index of the key that was generated last.
-func (r ring) indexNewest() int {
-	for i, line := range r {
-		if strings.HasPrefix(line, fmt.Sprintf("key%d ", len(r))) {
-			return i
-		}
-	}
-	return 0
-}
-
-// activateNewest returns the ring with its newest key moved to the front, so that data is encrypted with this key.
-func (r ring) activateNewest() ring {
-	i := r.indexNewest()
-	return append(append(ring{r[i]}, r[:i]...), r[i+1:]...)
 }
