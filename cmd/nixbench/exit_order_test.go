@@ -47,7 +47,7 @@ var exitOrder = []struct {
 	{1, []error{state.Dir("").Error(unix.ENOSPC)}},
 	{5, []error{&machine.BootError{Err: errPlain}, &provider.Error{Err: errPlain}, &changes.PlanError{}}},
 	{6, []error{remote.NewUnreachableError("", "", "", errPlain), &hostkeys.UnknownError{},
-		&hostkeys.ChangedError{}, &remote.AuthError{About: failure.About{Err: errPlain}}, &remote.AllHostsError{Errs: []error{errPlain}}, &remote.EscalationError{}, &remote.LoginShellError{}, fleet.NewNoHostError(nixeval.Node{}, false),
+		&hostkeys.ChangedError{}, &remote.AuthError{About: failure.About{Err: errPlain}}, &remote.AllHostsError{Errs: []error{errPlain}}, &remote.EscalationError{}, fleet.NewNoHostError(nixeval.Node{}, false),
 		&fleet.NodeError{Step: event.Connect, Err: errPlain}}},
 	{9, []error{rollout.NewClusterUnavailableError(errPlain), inspect.NewUnknownError(errPlain, ""), kubernetes.NewAccessError(errPlain)}},
 	{7, []error{&fleet.NodeError{Step: event.Copy, Err: errPlain}, &fleet.NodeError{Step: event.Keys, Err: errPlain}, &closure.Error{About: failure.About{Err: errPlain}}}},

@@ -110,14 +110,14 @@ func withForwardedAPI(ctx context.Context, s *deploy.Session, cluster engine.Clu
 		return err
 	}
 	defer listener.Close()
-	conn.ForwardTCP(listener, u.Host)
+	conn.Forward(listener, func(ctx context.Context) (net.Conn, error) { return conn.Dial(ctx, "tcp", u.Host) })
 	access.ServerName, access.Server = u.Hostname(), "https://"+listener.Addr().String()
 	file := filepath.Join(s.Dir.ForwardFolder(), fmt.Sprintf("kubeconfig-%d", os.Getpid()))
 	defer os.Remove(file) // destroy removes what a killed process leaves
 	if err := writeAccess(s.Dir, file, access); err != nil {
 		return err
 	}
-	return f(file, conn.Done())
+	return f(file, conn.Context().Done())
 }
 
 // connectControlPlane returns a connection to the first control plane that answers.

@@ -192,9 +192,9 @@ func send(t testing.TB, h *remote.Host, paths map[string]string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) {
+		defer conn.Forward(listener, func(ctx context.Context) (net.Conn, error) {
 			return conn.Dial(ctx, "unix", "/nix/var/nix/daemon-socket/socket")
-		}).Close()
+		})()
 		out, err := nix("nix", argv...).CombinedOutput()
 		if err != nil {
 			t.Logf("%v: %s", err, out)

@@ -12,11 +12,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Host connects to a node. *remote.Host implements it.
-type Host interface {
-	Conn(ctx context.Context) (*remote.Conn, error)
-}
-
 // Copier copies closures. The zero value works. Its methods may be called concurrently for many nodes; the caller
 // should limit the number of concurrent calls.
 type Copier struct {
@@ -37,10 +32,10 @@ type Copier struct {
 	patience time.Duration            // used instead of replyTimeout unless it is 0
 }
 
-// Stats are the numbers of a copy.
+// Stats are the numbers of paths that a node was missing or has received.
 type Stats struct {
-	Paths   int   // number of paths that the node was missing
-	Bytes   int64 // unpacked size of the missing paths in bytes
+	Paths   int
+	Bytes   int64 // unpacked size of the paths
 	Closure int64 // unpacked size of the whole closure in bytes; 0 if no path was missing
 }
 
@@ -48,7 +43,7 @@ type Stats struct {
 // collector, until Copy is called with the same root and another path, or until the next boot. The Nix daemon protects received
 // paths only during the copy, and in a rolling update the profile of the node refers to them much later. The error is an [*Error]
 // if Nix failed, and otherwise an error of the connection.
-func (c *Copier) Copy(ctx context.Context, node string, h Host, path, root string) (stats Stats, err error) {
+func (c *Copier) Copy(ctx context.Context, node string, h remote.Connector, path, root string) (stats Stats, err error) {
 	err = c.withLink(ctx, node, h, func(l *link) error {
 		return l.protect(ctx, path, root, func() error {
 			stats, err = l.copyClosures(ctx, []string{path})
@@ -58,15 +53,13 @@ func (c *Copier) Copy(ctx context.Context, node string, h Host, path, root strin
 	return stats, err
 }
 
-// Missing returns the paths that Copy would transfer, and their unpacked size in bytes. It does not
-// change the node.
-func (c *Copier) Missing(ctx context.Context, node string, h Host, paths []string) (missing []string, bytes int64, err error) {
+// Missing returns what Copy would return for several paths. It does not change the node.
+func (c *Copier) Missing(ctx context.Context, node string, h remote.Connector, paths []string) (stats Stats, err error) {
 	err = c.withLink(ctx, node, h, func(l *link) error {
-		m, _, err := l.findMissing(ctx, paths)
-		missing, bytes = m.paths, m.bytes()
+		_, stats, err = l.findMissing(ctx, paths)
 		return err
 	})
-	return missing, bytes, err
+	return stats, err
 }
 
 // The time limit of a copy is copyTimeout, plus one second for each slowestCopy bytes.
@@ -78,15 +71,14 @@ const (
 // copyClosures copies the paths that the node does not have. If nixbench can read the files of these paths, it sends
 // them itself. Otherwise it runs nix copy with the flags.
 func (l *link) copyClosures(ctx context.Context, paths []string, flags ...string) (Stats, error) {
-	m, all, err := l.findMissing(ctx, paths)
+	m, stats, err := l.findMissing(ctx, paths)
 	if err != nil || len(m.paths) == 0 {
 		return Stats{}, err
 	}
-	stats := Stats{Paths: len(m.paths), Bytes: m.bytes(), Closure: all.bytes()}
 	limit := copyTimeout + time.Duration(stats.Bytes/slowestCopy)*time.Second
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the copy has not ended within %v", limit))
 	defer cancel()
-	l.done = newProgress(l.c.Send, l.node, m)
+	l.done = newProgress(l.c.Send, l.node, stats)
 	if isReadable(m.paths) {
 		err = l.stream(ctx, m)
 	} else {

@@ -65,20 +65,20 @@ func TestNodesShareTheQuery(t *testing.T) {
 	_, h, c, _ := f.node(sshtest.Options{})
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := c.Missing(gone, "web-1", h, f.system()); !errors.Is(err, context.Canceled) {
+	if _, err := c.Missing(gone, "web-1", h, f.system()); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	f.query = func(nixeval.Command) error { return errors.New("the store is busy") }
-	if _, _, err := c.Missing(t.Context(), "web-1", h, f.system()); err == nil || !strings.Contains(err.Error(), "the store is busy") {
+	if _, err := c.Missing(t.Context(), "web-1", h, f.system()); err == nil || !strings.Contains(err.Error(), "the store is busy") {
 		t.Errorf("failed: %v", err)
 	}
 	f.query, f.argvs = nil, nil // a failure is not cached
 	var work sync.WaitGroup
 	for range 10 {
 		work.Go(func() {
-			paths, bytes, err := c.Missing(t.Context(), "web-1", h, f.system())
-			if len(paths) != 20 || bytes != 20_000 || err != nil {
-				t.Errorf("%d paths, %d bytes, %v", len(paths), bytes, err)
+			got, err := c.Missing(t.Context(), "web-1", h, f.system())
+			if got.Paths != 20 || got.Bytes != 20_000 || err != nil {
+				t.Errorf("%+v, %v", got, err)
 			}
 		})
 	}

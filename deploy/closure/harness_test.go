@@ -94,7 +94,7 @@ func newCounter(t testing.TB) *counter {
 	return c
 }
 
-func (c *counter) timed(t testing.TB, what string, node string, h Host, path string) Stats {
+func (c *counter) timed(t testing.TB, what string, node string, h remote.Connector, path string) Stats {
 	t.Helper()
 	begin := time.Now()
 	got, err := c.Copy(t.Context(), node, h, path, "")

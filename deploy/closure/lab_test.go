@@ -101,8 +101,8 @@ func testLabCopy(t *testing.T, l *lab.Lab) {
 	}
 	l.Run(t, "m1", "nix-collect-garbage >/dev/null 2>&1")
 	valid(t, l, "m1", small)
-	if paths, _, err := c.Missing(t.Context(), "m1", h, []string{out}); err != nil || len(paths) != 301 {
-		t.Errorf("the link was not replaced: %d, %v", len(paths), err)
+	if got, err := c.Missing(t.Context(), "m1", h, []string{out}); err != nil || got.Paths != 301 {
+		t.Errorf("the link was not replaced: %+v, %v", got, err)
 	}
 	if _, err := c.Copy(t.Context(), "m1", h, small, "m1"); err != nil {
 		t.Fatal(err)
@@ -125,13 +125,13 @@ func testLabFull(t *testing.T, l *lab.Lab) {
 	noProcessLeft(t, c)
 	// What is registered is whole.
 	l.Run(t, "m2", `for p in /nix/store/*nixbench-mid*; do if nix-store --check-validity $p 2>/dev/null; then nix-store --verify-path $p || exit 1; fi; done`)
-	rest, bytes, err := c.Missing(t.Context(), "m2", h, []string{out})
-	if err != nil || len(rest) >= 11 || !strings.Contains(e.Error(), fmt.Sprintf("(%d copied", 11-len(rest))) {
-		t.Fatalf("%d paths are missing, %v", len(rest), err)
+	rest, err := c.Missing(t.Context(), "m2", h, []string{out})
+	if err != nil || rest.Paths >= 11 || !strings.Contains(e.Error(), fmt.Sprintf("(%d copied", 11-rest.Paths)) {
+		t.Fatalf("%d paths are missing, %v", rest.Paths, err)
 	}
 	l.Run(t, "m2", "rm /filler")
-	if got := c.timed(t, "with more room", "m2", h, out); got.Bytes != bytes {
-		t.Errorf("%+v, and %d bytes were missing", got, bytes)
+	if got := c.timed(t, "with more room", "m2", h, out); got.Bytes != rest.Bytes {
+		t.Errorf("%+v, and %d bytes were missing", got, rest.Bytes)
 	}
 	valid(t, l, "m2", out)
 }
@@ -254,11 +254,11 @@ func testLabInterrupted(t *testing.T, l *lab.Lab) {
 	out, _ := build(t, "big", 40, 4_000_000)
 	c := newCounter(t)
 	missing := func() int64 {
-		_, bytes, err := c.Missing(t.Context(), "m6", labHost(t, l, "m6", "root"), []string{out})
+		missing, err := c.Missing(t.Context(), "m6", labHost(t, l, "m6", "root"), []string{out})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return bytes
+		return missing.Bytes
 	}
 	all := missing()
 	ctx, cancel := context.WithCancelCause(t.Context())

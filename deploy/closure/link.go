@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -35,7 +36,7 @@ const (
 )
 
 // withLink connects to the node's Nix daemon, and calls do. The connection is closed when do ends, or when ctx ends.
-func (c *Copier) withLink(ctx context.Context, node string, h Host, do func(*link) error) error {
+func (c *Copier) withLink(ctx context.Context, node string, h remote.Connector, do func(*link) error) error {
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return err
@@ -67,7 +68,7 @@ func (c *Copier) withLink(ctx context.Context, node string, h Host, do func(*lin
 // dial connects to the socket of the node's Nix daemon. If that is not possible, for example because sshd forbids it
 // (AllowStreamLocalForwarding no), dial starts `nix-daemon --stdio` on the node. This program connects to the socket;
 // as root, it opens the store itself.
-func (l *link) dial(ctx context.Context) (io.ReadWriteCloser, error) {
+func (l *link) dial(ctx context.Context) (net.Conn, error) {
 	address := daemonSocket
 	if l.c.socket != nil {
 		address = l.c.socket(l.node)
@@ -76,7 +77,7 @@ func (l *link) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 	if err == nil || ctx.Err() != nil || l.conn.Err() != nil {
 		return socket, err
 	}
-	return l.conn.DialCommand(remote.Cmd{Argv: []string{"nix-daemon", "--stdio"}}), nil
+	return l.conn.DialCommand(context.WithoutCancel(ctx), remote.Cmd{Argv: []string{"nix-daemon", "--stdio"}, Unlimited: true}), nil
 }
 
 // ask calls an operation of the node's daemon. If the daemon does not answer in time, ask disconnects it and returns an error.
@@ -147,7 +148,7 @@ func (l *link) explain(ctx context.Context, err error) error {
 	if ended {
 		// When the connection to the node is lost, its channels, such as the daemon's, end a moment before the connection.
 		select {
-		case <-l.conn.Done():
+		case <-l.conn.Context().Done():
 		case <-time.After(lostDelay):
 		}
 	}
@@ -163,21 +164,20 @@ func (l *link) explain(ctx context.Context, err error) error {
 // lostDelay is how long explain waits, after a channel has ended, to see whether the SSH connection was lost.
 const lostDelay = 200 * time.Millisecond
 
-// findMissing returns the paths of the closures that the node does not have, and the closures. It first asks whether the node has
+// findMissing returns the paths of the closures that the node does not have. It first asks whether the node has
 // the argument paths themselves. If a path is valid, its whole closure is valid. So the local store is not read if the node is up
 // to date.
-func (l *link) findMissing(ctx context.Context, paths []string) (missing, all pathSet, err error) {
-	if len(paths) == 0 {
-		return missing, all, nil
-	}
+func (l *link) findMissing(ctx context.Context, paths []string) (missing pathSet, stats Stats, err error) {
 	invalid, err := l.queryInvalid(ctx, paths)
 	if err != nil || len(invalid) == 0 {
-		return missing, all, err
+		return missing, stats, err
 	}
-	if all, err = l.c.readClosure(ctx, l.node, paths); err == nil {
+	all, err := l.c.readClosure(ctx, l.node, paths)
+	if err == nil {
 		invalid, err = l.queryInvalid(ctx, all.paths)
 	}
-	return pathSet{invalid, all.infos}, all, err
+	missing = pathSet{invalid, all.infos}
+	return missing, Stats{len(invalid), missing.bytes(), all.bytes()}, err
 }
 
 // queryInvalid returns those of the paths that are not in the node's store. It keeps the order of the paths.

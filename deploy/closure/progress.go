@@ -13,19 +13,17 @@ const progressEvery = 100 * time.Millisecond
 
 // progress counts the copied bytes and paths of one copy to one node.
 type progress struct {
-	send       event.Sink
-	node       string
-	totalPaths int
-	totalBytes int64
+	send  event.Sink
+	node  string
+	total Stats
 
-	mu    sync.Mutex
-	paths int
-	bytes int64
-	sent  time.Time
+	mu   sync.Mutex
+	done Stats
+	sent time.Time
 }
 
-func newProgress(send event.Sink, node string, total pathSet) *progress {
-	p := &progress{send: send, node: node, totalPaths: len(total.paths), totalBytes: total.bytes()}
+func newProgress(send event.Sink, node string, total Stats) *progress {
+	p := &progress{send: send, node: node, total: total}
 	p.add(0, 0)
 	return p
 }
@@ -39,7 +37,7 @@ func (p *progress) start(path string) {
 func (p *progress) add(paths int, bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.paths, p.bytes = min(p.paths+paths, p.totalPaths), min(p.bytes+bytes, p.totalBytes)
+	p.done.Paths, p.done.Bytes = min(p.done.Paths+paths, p.total.Paths), min(p.done.Bytes+bytes, p.total.Bytes)
 	if time.Since(p.sent) >= progressEvery {
 		p.sendProgress()
 	}
@@ -50,13 +48,13 @@ func (p *progress) add(paths int, bytes int64) {
 func (p *progress) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.paths, p.bytes = p.totalPaths, p.totalBytes
+	p.done = p.total
 	p.sendProgress()
 }
 
 // sendProgress sends a progress event. The caller must hold the lock of p.
 func (p *progress) sendProgress() {
 	p.sent = time.Now()
-	p.send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Copy, Node: p.node, Done: int(p.bytes), Total: int(p.totalBytes),
-		Text: fmt.Sprintf("%d of %s", p.paths, event.Count(p.totalPaths, "path"))})
+	p.send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Copy, Node: p.node, Done: int(p.done.Bytes), Total: int(p.total.Bytes),
+		Text: fmt.Sprintf("%d of %s", p.done.Paths, event.Count(p.total.Paths, "path"))})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 	"github.com/nixbench/nixbench/nixeval/daemon"
 )
@@ -90,7 +91,7 @@ func (c *Copier) readRecords(ctx context.Context, paths []string) error {
 
 // Sizes returns the unpacked size of each path in the closure of path. It reads the local store, or the store of the
 // node if only the node has the path. It returns nil if neither store has the path. If h is nil, the node is not asked.
-func (c *Copier) Sizes(ctx context.Context, node string, h Host, path string) (map[string]int64, error) {
+func (c *Copier) Sizes(ctx context.Context, node string, h remote.Connector, path string) (map[string]int64, error) {
 	if durable.Exists(path) {
 		if all, err := c.readClosure(ctx, node, []string{path}); err == nil || ctx.Err() != nil {
 			return narSizes(all.infos), err
@@ -149,28 +150,19 @@ func queryClosure(store *daemon.Conn, paths []string, known map[string]*daemon.P
 // sortClosure returns the closure of paths from the cache.
 func (r *records) sortClosure(paths []string) (pathSet, error) {
 	all := pathSet{infos: map[string]*daemon.PathInfo{}}
-	var visit func(path string) error
-	visit = func(path string) error {
-		if all.infos[path] != nil {
-			return nil
-		}
-		info := r.known[path]
-		if info == nil {
-			return fmt.Errorf("%s is not in the local store", path)
-		}
-		all.infos[path] = info
-		for _, ref := range info.References {
-			if err := visit(ref); err != nil {
-				return err
+	var err error
+	var visit func(paths []string)
+	visit = func(paths []string) {
+		for _, p := range paths {
+			if info := r.known[p]; info == nil {
+				err = fmt.Errorf("%s is not in the local store", p)
+			} else if all.infos[p] == nil {
+				all.infos[p] = info
+				visit(info.References)
+				all.paths = append(all.paths, p)
 			}
 		}
-		all.paths = append(all.paths, path)
-		return nil
 	}
-	for _, p := range paths {
-		if err := visit(p); err != nil {
-			return pathSet{}, err
-		}
-	}
-	return all, nil
+	visit(paths)
+	return all, err
 }

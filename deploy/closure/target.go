@@ -26,7 +26,7 @@ const (
 // BuildOnTarget copies a derivation to the node and builds its output path there, with the node's own caches and
 // builders. Unless root is empty, it protects the output path as Copy does. The log is sent as events. If a build fails, the error
 // is an [*Error] that wraps a *nixeval.BuildError.
-func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drv, path, root string) error {
+func (c *Copier) BuildOnTarget(ctx context.Context, node string, h remote.Connector, drv, path, root string) error {
 	return c.withLink(ctx, node, h, func(l *link) error {
 		return l.protect(ctx, path, root, func() error { return l.build(ctx, drv) })
 	})

@@ -30,11 +30,11 @@ func (l *link) runNixCopy(ctx context.Context, paths, flags []string, m pathSet)
 	if err != nil {
 		return newError(l.node, m.stepName(), err, "")
 	}
-	forward := l.conn.Forward(listener, l.dial)
-	defer forward.Close()
+	stopForward := l.conn.Forward(listener, l.dial)
+	defer stopForward()
 	// Close the forwarded socket when ctx ends. A signal is not enough: while Nix waits for the daemon to accept more
 	// data, Nix does not handle signals.
-	defer context.AfterFunc(ctx, func() { forward.Close() })()
+	defer context.AfterFunc(ctx, stopForward)()
 	argv := slices.Concat([]string{"nix", "copy"}, nixeval.Flags(l.c.NixOptions),
 		[]string{"--log-format", "internal-json", "--to", "unix://" + socket, "--no-check-sigs"}, flags)
 	if l.c.Substitute {
@@ -45,13 +45,8 @@ func (l *link) runNixCopy(ctx context.Context, paths, flags []string, m pathSet)
 	argv = slices.Concat(argv, []string{"--"}, paths)
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	go func() {
-		select {
-		case <-l.conn.Done():
-			stop(l.conn.Err()) // report the error of the connection, because the error of nix copy would only be "end of file"
-		case <-running.Done():
-		}
-	}()
+	// Report the error of the connection, because the error of nix copy would only be "end of file".
+	defer context.AfterFunc(l.conn.Context(), func() { stop(l.conn.Err()) })()
 	run := l.c.Run
 	if run == nil {
 		run = nixeval.Exec

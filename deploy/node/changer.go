@@ -16,6 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -47,7 +48,7 @@ type Options struct {
 // host connects to a node. It has the methods that the packages activate and closure need.
 type host interface {
 	activate.Host
-	closure.Host
+	remote.Connector
 }
 
 // Inspect returns the state that a node reports. If a killed run has requested a reboot of the node, Inspect first waits until

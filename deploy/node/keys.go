@@ -56,7 +56,7 @@ func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, wh
 	// restoration.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoTimeout, fmt.Errorf("no answer within %v", undoTimeout))
 	defer cancel()
-	if err := c.Uploader.Undo(ctx, t.Node.Name, h); err != nil { // a node that has rolled back by itself has usually restored them, too
+	if err := c.Uploader.EndBackup(ctx, t.Node.Name, h, secrets.Undo); err != nil { // a node that has rolled back by itself has usually restored them, too
 		return fmt.Errorf("its keys may be those of the new system; nixbench apply compares them with the hive: %w", err)
 	}
 	return nil
@@ -69,7 +69,7 @@ const undoTimeout = 5 * time.Second
 func (c *Changer) DropKeyBackup(ctx context.Context, n nixeval.Node) error {
 	h, err := c.Fleet.Host(ctx, n)
 	if err == nil {
-		err = c.Uploader.DropBackup(ctx, n.Name, h)
+		err = c.Uploader.EndBackup(ctx, n.Name, h, secrets.Forget)
 	}
 	return fleet.NewNodeError(n.Name, event.Keys, err)
 }

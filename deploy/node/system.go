@@ -10,6 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -117,7 +118,7 @@ func (c *Changer) restoreSystem(ctx context.Context, t Task, h host, o Options, 
 		return errors.New("it had no earlier generation")
 	}
 	if t.KeySet != nil { // restore the keys before the system, because the services of the earlier system start with the previous keys
-		if err := c.Uploader.PutBack(ctx, name, h); err != nil {
+		if err := c.Uploader.EndBackup(ctx, name, h, secrets.Restore); err != nil {
 			return err
 		}
 	}

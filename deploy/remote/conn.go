@@ -55,12 +55,10 @@ func newConn(cfg sshconfig.Config, opts Options, t transport) *Conn {
 	return c
 }
 
-func (c *Conn) Node() string { return c.cfg.Node }
-
 func (c *Conn) User() string { return c.cfg.User }
 
-// Done returns a channel that is closed when the connection has ended. After that, Err returns the reason.
-func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
+// Context returns a context that ends when the connection has ended. After that, Err returns the reason.
+func (c *Conn) Context() context.Context { return c.ctx }
 
 // Err returns nil while the connection is open, ErrClosed after Close, and a *LostError if the
 // connection was lost.

@@ -76,13 +76,13 @@ func askDigest(t testing.TB, conn net.Conn, size int) {
 }
 
 // forwardUnix forwards a local socket to a socket of the node.
-func forwardUnix(t *testing.T, conn *remote.Conn, local, remotePath string) io.Closer {
+func forwardUnix(t *testing.T, conn *remote.Conn, local, remotePath string) (stop func()) {
 	t.Helper()
 	listener, err := net.Listen("unix", local)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return conn.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) { return conn.Dial(ctx, "unix", remotePath) })
+	return conn.Forward(listener, func(ctx context.Context) (net.Conn, error) { return conn.Dial(ctx, "unix", remotePath) })
 }
 
 func testForward(t *testing.T, k kind) {
@@ -107,9 +107,7 @@ func testForward(t *testing.T, k kind) {
 		t.Fatal(err)
 	}
 	defer idle.Close()
-	if err := f.Close(); err != nil {
-		t.Error(err)
-	}
+	f()
 	idle.SetReadDeadline(time.Now().Add(5 * time.Second))
 	if _, err := idle.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a connection outlived its forward: %v", err)
@@ -137,7 +135,7 @@ func testForward(t *testing.T, k kind) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tcp := conn.ForwardTCP(near, far.Addr().String())
+	stop := conn.Forward(near, func(ctx context.Context) (net.Conn, error) { return conn.Dial(ctx, "tcp", far.Addr().String()) })
 	for range 2 {
 		c, err := net.Dial("tcp", near.Addr().String())
 		if err != nil {
@@ -148,9 +146,7 @@ func testForward(t *testing.T, k kind) {
 		}
 		c.Close()
 	}
-	if err := tcp.Close(); err != nil {
-		t.Error(err)
-	}
+	stop()
 	// Another process may have the port by now.
 	if c, err := net.Dial("tcp", near.Addr().String()); err == nil {
 		c.SetReadDeadline(time.Now().Add(time.Second))
@@ -178,7 +174,7 @@ func testForwardMany(t *testing.T, k kind) {
 	}
 	wg.Wait()
 	conn.Close()
-	f.Close()
+	f()
 	if _, err := os.Lstat(local); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket is still there: %v", err)
 	}
@@ -201,18 +197,18 @@ func testForwardMissing(t *testing.T, k kind) {
 // A command is a connection, too: it can be half-closed, its error is that of Read, and Close ends it.
 func testDialCommand(t *testing.T, k kind) {
 	conn := k.start(t, want{}).dial(t)
-	through := conn.DialCommand(remote.Cmd{Argv: sh("cat; echo end")})
+	through := conn.DialCommand(t.Context(), remote.Cmd{Argv: sh("cat; echo end")})
 	data := strings.Repeat("x", 1<<20)
 	go func() {
 		io.WriteString(through, data)
-		through.(interface{ CloseWrite() error }).CloseWrite()
+		through.CloseWrite()
 	}()
 	if got, err := io.ReadAll(through); err != nil || string(got) != data+"end\n" {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	through.Close()
 
-	failing := conn.DialCommand(remote.Cmd{Argv: sh("echo reason >&2; exit 3")})
+	failing := conn.DialCommand(t.Context(), remote.Cmd{Argv: sh("echo reason >&2; exit 3")})
 	var failed *remote.RunError
 	if _, err := failing.Read(make([]byte, 1)); !errors.As(err, &failed) || failed.ExitStatus != 3 || failed.Stderr != "reason\n" {
 		t.Errorf("Read: %v", err)
@@ -223,7 +219,7 @@ func testDialCommand(t *testing.T, k kind) {
 	failing.Close()
 
 	file := filepath.Join(t.TempDir(), "pid")
-	hung := conn.DialCommand(remote.Cmd{Argv: sh("echo $$ >$1; sleep 60; :", file)})
+	hung := conn.DialCommand(t.Context(), remote.Cmd{Argv: sh("echo $$ >$1; sleep 60; :", file)})
 	pid := readPid(t, file)
 	hung.Close()
 	gone(t, pid, 5*time.Second)

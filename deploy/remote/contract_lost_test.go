@@ -61,7 +61,7 @@ func testFrozen(t *testing.T, k kind) {
 		t.Errorf("it took %v", took)
 	}
 	select {
-	case <-conn.Done():
+	case <-conn.Context().Done():
 	default:
 		t.Error("not done")
 	}
@@ -126,7 +126,7 @@ func testRestart(t *testing.T, k kind) {
 	}
 	first, _ := host.Conn(t.Context())
 	s.stop()
-	<-first.Done()
+	<-first.Context().Done()
 	var unreachable *remote.UnreachableError
 	if _, err := host.Conn(t.Context()); !errors.As(err, &unreachable) || !strings.Contains(err.Error(), "no SSH server listens") {
 		t.Errorf("while it is down: %v", err)

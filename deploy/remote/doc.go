@@ -7,11 +7,8 @@
 //	conn, err := host.Conn(ctx)
 //	err = conn.Run(ctx, remote.Cmd{Argv: []string{"tee", "/etc/motd"}, Stdin: text, Sudo: true})
 //
-// Argv is quoted, so that a shell never interprets an argument. Secrets must be passed on stdin: every user of the node can read argv.
-//
-// Each command prints a mark with its process id on stderr before it starts; the client removes the mark from the
-// output. With the process id, the processes of a cancelled command are ended over another session, because sshd does
-// not end them. The mark also proves that sudo has started the command: only then, the stdin of the command is sent.
+// Each command prints a mark with its process id before it starts, see package shell; the client removes the mark from the output.
+// With the process id, the processes of a cancelled command are ended over another session.
 //
 // Every call ends in bounded time, or when its context ends. A connection whose server is silent is closed after
 // three missed keepalives, or earlier if Options.Down reports that the node's machine does not run. Each error type

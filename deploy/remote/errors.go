@@ -72,7 +72,8 @@ func Reason(err error) string {
 	return err.Error()
 }
 
-// AuthError means that the host has the right key but refuses the login.
+// AuthError means that the host has the right key, but refuses the login, or ends the session before the command runs. Possible reasons
+// for the latter: the user's login shell runs no commands, the SSH key has a forced command, or the node does not admit the user.
 type AuthError struct{ failure.About }
 
 // Kind implements [failure.Classified].
@@ -110,13 +111,6 @@ func (e *RunError) ShellStatus() int {
 	}
 	return 128 + int(unix.SignalNum("SIG"+e.Signal))
 }
-
-// LoginShellError means that the login succeeded, but the session ended before the command ran. Possible reasons: the
-// user's login shell runs no commands, the SSH key has a forced command, or the node does not admit the user.
-type LoginShellError struct{ failure.About }
-
-// Kind implements [failure.Classified].
-func (*LoginShellError) Kind() failure.Kind { return failure.Unreachable }
 
 // EscalationError means that the user could not become root, so the command was not run.
 type EscalationError struct{ failure.About }

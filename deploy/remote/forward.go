@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -14,8 +15,8 @@ import (
 )
 
 // Dial connects from the node to an address, or to a socket on the node if network is unix. The node resolves the host name in an
-// address. The returned connection supports no deadlines. Close ends pending writes at once and pending reads within a second, even
-// if the network drops all packets. The connection has a CloseWrite method.
+// address. Close ends pending writes at once and pending reads within a second, even if the network drops all packets. The connection
+// supports no deadlines, and has a CloseWrite method.
 //
 // sshd gives the same answer if it forbids forwarding, if there is no such socket, and if nothing listens on it.
 func (c *Conn) Dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -31,69 +32,46 @@ func (c *Conn) Dial(ctx context.Context, network, address string) (net.Conn, err
 	return nil, failure.On(c.cfg.Node, fmt.Errorf("connect to %s: %w", address, err))
 }
 
-// DialCommand starts a command on the node, and returns a connection to its stdin and stdout, with a CloseWrite method.
-// If the command fails, reads and writes return the error of the command. Close ends the command.
-func (c *Conn) DialCommand(cmd Cmd) io.ReadWriteCloser {
-	ctx, cancel := context.WithCancel(context.Background())
+// DialCommand starts a command on the node, and returns a connection to its stdin and stdout.
+// If the command fails, reads and writes return the error of the command. Close closes the command's stdin, and ends the command if it
+// has not ended after closeGrace.
+func (c *Conn) DialCommand(ctx context.Context, cmd Cmd) *PipeConn {
+	ctx, cancel := context.WithCancel(ctx)
 	stdin, in := io.Pipe()
 	out, stdout := io.Pipe()
-	cmd.Stdin, cmd.Stdout, cmd.Unlimited = stdin, stdout, true
+	cmd.Stdin, cmd.Stdout = stdin, stdout
 	go func() {
 		defer cancel()
 		err := c.Run(ctx, cmd)
 		stdin.CloseWithError(err)  // first, so that a write after the error of a read fails too
 		stdout.CloseWithError(err) // io.EOF if err is nil
 	}()
-	return &commandConn{out, in, cancel}
-}
-
-type commandConn struct {
-	*io.PipeReader
-	in     *io.PipeWriter
-	cancel context.CancelFunc
-}
-
-func (c *commandConn) Write(p []byte) (int, error) { return c.in.Write(p) }
-func (c *commandConn) CloseWrite() error           { return c.in.Close() }
-
-// Close closes the command's stdin. Most commands then end. If the command has not ended after closeGrace, Close ends it.
-func (c *commandConn) Close() error {
-	time.AfterFunc(closeGrace, c.cancel)
-	return errors.Join(c.in.Close(), c.PipeReader.Close())
-}
-
-// ForwardTCP forwards each connection to a local listener to an address that the node connects to. The node resolves
-// the host name in the address.
-func (c *Conn) ForwardTCP(listener net.Listener, address string) io.Closer {
-	return c.Forward(listener, func(ctx context.Context) (io.ReadWriteCloser, error) { return c.Dial(ctx, "tcp", address) })
+	return &PipeConn{out, in, func() error {
+		time.AfterFunc(closeGrace, cancel)
+		return errors.Join(in.Close(), out.Close())
+	}}
 }
 
 // Forward accepts connections on a local listener. For each, it calls dial, and copies data between the two connections. It closes the
-// listener and all connections when the SSH connection ends, or when the caller closes the returned Closer.
-func (c *Conn) Forward(listener net.Listener, dial func(context.Context) (io.ReadWriteCloser, error)) io.Closer {
+// listener and all connections when the SSH connection ends, or when the caller calls stop.
+func (c *Conn) Forward(listener net.Listener, dial func(context.Context) (net.Conn, error)) (stop func()) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	context.AfterFunc(ctx, func() { listener.Close() })
-	f := &forward{cancel: cancel}
-	f.work.Go(func() {
+	var work sync.WaitGroup
+	work.Go(func() {
 		for local, err := listener.Accept(); err == nil; local, err = listener.Accept() {
-			f.work.Go(func() { serveConn(ctx, local, dial) })
+			work.Go(func() { serveConn(ctx, local, dial) })
 		}
 	})
-	return f
+	return func() {
+		cancel()
+		work.Wait()
+	}
 }
 
-type forward struct {
-	cancel context.CancelFunc
-	work   sync.WaitGroup
-}
-
-func (f *forward) Close() error {
-	f.cancel()
-	f.work.Wait()
-	return nil
-}
-
-func serveConn(ctx context.Context, local net.Conn, dial func(context.Context) (io.ReadWriteCloser, error)) {
+// serveConn copies data between a local connection and the one that dial returns, until both directions have ended. The end of one
+// direction does not end the other one: the Nix daemon still answers after its client has finished sending.
+func serveConn(ctx context.Context, local net.Conn, dial func(context.Context) (net.Conn, error)) {
 	defer local.Close()
 	defer context.AfterFunc(ctx, func() { local.Close() })()
 	far, err := dial(ctx)
@@ -102,45 +80,32 @@ func serveConn(ctx context.Context, local net.Conn, dial func(context.Context) (
 	}
 	defer far.Close()
 	defer context.AfterFunc(ctx, func() { far.Close() })()
-	copyBothWays(local, far)
-}
-
-// copyBothWays copies data between two connections until both directions have ended. The end of one
-// direction does not end the other one: the Nix daemon still answers after its client has finished
-// sending.
-func copyBothWays(a, b io.ReadWriteCloser) {
 	var work sync.WaitGroup
-	one := func(to, from io.ReadWriteCloser) {
+	one := func(to, from net.Conn) {
 		_, err := io.Copy(to, from)
 		if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil {
 			half.CloseWrite()
 			return
 		}
 		// An error in one direction ends both directions.
-		a.Close()
-		b.Close()
+		to.Close()
+		from.Close()
 	}
-	work.Go(func() { one(a, b) })
-	work.Go(func() { one(b, a) })
+	work.Go(func() { one(local, far) })
+	work.Go(func() { one(far, local) })
 	work.Wait()
 }
 
 // closeGrace is the maximum time that a pending read of a channel takes after Close was called.
 const closeGrace = time.Second
 
-// channel is a connection over the SSH connection, to a socket or an address that the node can reach.
+// newChannel returns a connection that wraps conn, a connection over the SSH connection to a socket or an address that the node can
+// reach. Pending writes fail at once after Close. Pending reads return the data that the server still sends before it confirms the
+// end, and fail after closeGrace. An error of a write is returned by the next Write.
 //
 // The operations of an ssh.Channel, even Close, wait for the server or for a blocked write to the network. If the network drops all
-// packets, these operations end only when the SSH connection ends. In contrast, the operations of this type end soon after Close:
-// they use pipes, and goroutines copy the data between the pipes and the ssh.Channel.
-type channel struct {
-	net.Conn
-	in    *io.PipeReader // the received data
-	out   *io.PipeWriter // the data to send
-	close func() error
-}
-
-func newChannel(conn net.Conn) *channel {
+// packets, these operations end only when the SSH connection ends. Therefore goroutines copy the data between pipes and conn.
+func newChannel(conn net.Conn) *PipeConn {
 	in, received := io.Pipe()
 	sent, out := io.Pipe()
 	closed := make(chan struct{})
@@ -158,7 +123,7 @@ func newChannel(conn net.Conn) *channel {
 		<-closed
 		conn.Close()
 	}()
-	return &channel{conn, in, out, sync.OnceValue(func() error {
+	return &PipeConn{in, out, sync.OnceValue(func() error {
 		close(closed)
 		sent.CloseWithError(net.ErrClosed)
 		time.AfterFunc(closeGrace, func() {
@@ -169,14 +134,23 @@ func newChannel(conn net.Conn) *channel {
 	})}
 }
 
-// Close closes the connection. Pending writes fail at once. Pending reads return the data that the server still sends
-// before it confirms the end. They fail after closeGrace.
-func (c *channel) Close() error { return c.close() }
+// PipeConn is a connection that consists of two pipes. It has neither deadlines nor addresses.
+type PipeConn struct {
+	in    *io.PipeReader // the received data
+	out   *io.PipeWriter // the data to send
+	close func() error
+}
 
-func (c *channel) Read(p []byte) (int, error) { return c.in.Read(p) }
-
-// Write passes on p to be sent. An error of the connection is returned by the next Write.
-func (c *channel) Write(p []byte) (int, error) { return c.out.Write(p) }
+func (c *PipeConn) Read(p []byte) (int, error)  { return c.in.Read(p) }
+func (c *PipeConn) Write(p []byte) (int, error) { return c.out.Write(p) }
 
 // CloseWrite tells the other side that no data follows.
-func (c *channel) CloseWrite() error { return c.out.Close() }
+func (c *PipeConn) CloseWrite() error                { return c.out.Close() }
+func (c *PipeConn) Close() error                     { return c.close() }
+func (c *PipeConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
+func (c *PipeConn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
+func (c *PipeConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
+
+// The address has the form of a TCP address, because the library that reads known_hosts parses it.
+func (c *PipeConn) LocalAddr() net.Addr  { return &net.TCPAddr{} }
+func (c *PipeConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }

@@ -25,6 +25,11 @@ const (
 	askAfter    = 2 * time.Second // time without an answer after which the hypervisor is asked whether the machine runs
 )
 
+// Connector connects to a node. *Host implements it.
+type Connector interface {
+	Conn(ctx context.Context) (*Conn, error)
+}
+
 // Host connects to a node. It dials when a connection is first needed, and again after the
 // shared connection was lost.
 type Host struct {
@@ -85,7 +90,7 @@ func (h *Host) WaitReachable(ctx context.Context) (*Conn, error) {
 // Fresh always dials a new connection, to verify that the host still accepts logins. The caller
 // must close it. The shared connection is not affected.
 func (h *Host) Fresh(ctx context.Context) (*Conn, error) {
-	conn, err := h.dialRetrying(ctx, dialAttempts, nil)
+	conn, err := h.dialRetrying(ctx, h.opts, dialAttempts, nil)
 	if h.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
@@ -137,7 +142,7 @@ func (h *Host) sharedConn(ctx context.Context, attempts int) (*Conn, error) {
 	}
 	wait := h.opts.Send.Wait(event.Event{Node: h.cfg.Node, Phase: event.Connect, Text: text, Until: until})
 	defer wait.End()
-	conn, err := h.dialRetrying(ctx, attempts, func(err error) {
+	conn, err := h.dialRetrying(ctx, opts, attempts, func(err error) {
 		wait.Change(Reason(err)+"; waits for "+text, until)
 	})
 	if err != nil {
@@ -150,10 +155,8 @@ func (h *Host) sharedConn(ctx context.Context, attempts int) (*Conn, error) {
 // dialRetrying dials a new connection, and tries again if the host is unreachable. With 0 attempts, it tries until ctx
 // ends, and then returns the error of the last attempt. Before it tries again, it calls the function failed, which may
 // be nil, with the error of the attempt.
-func (h *Host) dialRetrying(ctx context.Context, attempts int, failed func(error)) (*Conn, error) {
+func (h *Host) dialRetrying(ctx context.Context, opts Options, attempts int, failed func(error)) (*Conn, error) {
 	var last error
-	opts := h.opts
-	opts.brief = attempts == 1
 	if attempts == 0 {
 		opts.limit = bootingDial
 	}

@@ -28,7 +28,7 @@ func TestLoginShell(t *testing.T) {
 		if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("a login shell that %s: %v, want %s", name, err, test.want)
 		}
-		var refused *remote.LoginShellError
+		var refused *remote.AuthError
 		if errors.As(err, &refused) {
 			if failure.KindOf(err) != failure.Unreachable || len(out) != 0 {
 				t.Errorf("a login shell that %s: kind %v, output %q", name, failure.KindOf(err), out)

@@ -3,10 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
-	"os"
-	"time"
 
 	"github.com/nixbench/nixbench/deploy/remote/sshconfig"
 )
@@ -37,21 +34,23 @@ func openTransport(ctx context.Context, cfg sshconfig.Config, opts Options) (net
 // isProxied reports whether a jump host or a proxy command connects to the node.
 func isProxied(cfg sshconfig.Config) bool { return len(cfg.Jump) > 0 || cfg.ProxyCommand != "" }
 
-// proxyConn is a connection to stdin and stdout of a proxy command. The command runs on this machine.
+// proxyConn is a connection to stdin and stdout of a proxy command. The command runs on this machine. The connection has no deadlines:
+// when the time limit expires, Dial closes it instead.
 type proxyConn struct {
-	io.ReadWriteCloser
+	net.Conn
 	local *Conn
 }
 
 func startProxy(cfg sshconfig.Config, cmd Cmd) net.Conn {
+	cmd.Unlimited = true
 	local := newConn(sshconfig.Config{Node: cfg.Node, Local: true}, Options{}, newLocalTransport())
-	return proxyConn{local.DialCommand(cmd), local}
+	return proxyConn{local.DialCommand(context.Background(), cmd), local}
 }
 
 // Read reads from the proxy command. It removes the name of the node from an error, because the error of the connection
 // already contains the name.
 func (p proxyConn) Read(b []byte) (int, error) {
-	n, err := p.ReadWriteCloser.Read(b)
+	n, err := p.Conn.Read(b)
 	if failed := (*RunError)(nil); errors.As(err, &failed) {
 		err = errors.New(failed.Text)
 	}
@@ -60,12 +59,3 @@ func (p proxyConn) Read(b []byte) (int, error) {
 
 // Close ends the proxy command.
 func (p proxyConn) Close() error { return p.local.Close() }
-
-// A proxyConn has no deadlines. When the time limit expires, Dial closes the connection instead.
-func (p proxyConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
-func (p proxyConn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
-func (p proxyConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
-
-// The address has the form of a TCP address, because the library that reads known_hosts parses it.
-func (p proxyConn) LocalAddr() net.Addr  { return &net.TCPAddr{} }
-func (p proxyConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }

@@ -72,15 +72,12 @@ func (c *Conn) Output(ctx context.Context, cmd Cmd) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Run runs a command and waits for it to end. The error is a *RunError if the
-// command failed, an *EscalationError if the command could not become root, and a
-// *LostError if the connection was lost. After a *LostError the command may still run.
+// Run runs a command and waits for it to end. The error is a *RunError if the command failed, an *EscalationError if the command could
+// not become root, an *OutputError or a *TimeoutError if it has exceeded a limit of cmd, and a *LostError if the connection was lost.
+// After a *LostError the command may still run.
 //
-// When ctx ends, Run ends the command with SIGTERM, and 0.4 seconds later with
-// SIGKILL. Run then returns after another three seconds at most, even if a Read of Stdin
-// blocks: that Read cannot be interrupted and continues in its goroutine.
-//
-// Run also ends a command that exceeds a limit of cmd. The error is then an *OutputError or a *TimeoutError.
+// When ctx ends, Run ends the command with SIGTERM, and 0.4 seconds later with SIGKILL. Run then returns after another three seconds
+// at most, even if a Read of Stdin blocks: that Read cannot be interrupted and continues in its goroutine.
 //
 // At most eight commands run at the same time on a connection; further commands wait.
 func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
@@ -369,7 +366,7 @@ func (r *runningCommand) newNotStartedError(exit *exitError) error {
 	if printed := r.before.String(); printed != "" {
 		text += ": " + quoteText(printed)
 	}
-	return &LoginShellError{failure.About{Node: cfg.Node, Text: text, Advice: fmt.Sprintf(
+	return &AuthError{failure.About{Node: cfg.Node, Text: text, Advice: fmt.Sprintf(
 		"check the login shell of %s on %s (users.users.%[1]s.shell), its files such as .bashrc, and the forced command of its key; or set another deployment.targetUser", cfg.User, cfg.Node)}}
 }
 

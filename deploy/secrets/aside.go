@@ -18,7 +18,7 @@ type Aside string
 const (
 	Drop Aside = ""     // no backup; an earlier upload's backup is deleted too
 	Keep Aside = "keep" // keep the backup until the next switch has ended; a rollback of the switch restores the keys
-	Hold Aside = "hold" // keep the backup until the run has ended: PutBack restores the keys, or DropBackup deletes the backup
+	Hold Aside = "hold" // keep the backup until the run has ended: EndBackup restores the keys, or deletes the backup
 	Add  Aside = "add"  // like Hold, for an upload after the switch
 	Late Aside = "late" // like Keep, for the second upload before the same switch: if it fails, the keys of the first upload stay
 )
@@ -30,26 +30,27 @@ const asideFolder = "/run/keys/.nixbench-before"
 // asideTimeout is the time limit for commands that send no keys.
 const asideTimeout = 30 * time.Second
 
-// Undo restores the keys from the node's backup if the switch was not executed. If the node has already restored the keys or
-// deleted the backup, it does nothing.
-func (u *Uploader) Undo(ctx context.Context, node string, h Host) error {
-	return u.runMode(ctx, node, h, "undo", "restore keys")
+// Mode is what upload.sh does on the node: it uploads or compares keys, or it ends the backup of the keys.
+type Mode string
+
+const (
+	Undo    Mode = "undo"    // restore the keys from the backup if the switch was not executed and the node has not done so already
+	Restore Mode = "restore" // restore the keys from the backup, also after the switch has ended
+	Forget  Mode = "forget"  // delete the backup
+	apply   Mode = "apply"
+	compare Mode = "plan"
+)
+
+// steps maps each mode to the name of its step in errors.
+var steps = map[Mode]string{
+	Undo: "restore keys", Restore: "restore keys", Forget: "delete the key backup", apply: "upload keys", compare: "compare keys",
 }
 
-// PutBack restores the keys from the node's backup. Unlike Undo, it also does so after the switch has ended.
-func (u *Uploader) PutBack(ctx context.Context, node string, h Host) error {
-	return u.runMode(ctx, node, h, "restore", "restore keys")
-}
-
-// DropBackup deletes the backup of replaced keys on the node.
-func (u *Uploader) DropBackup(ctx context.Context, node string, h Host) error {
-	return u.runMode(ctx, node, h, "forget", "delete the key backup")
-}
-
-// runMode runs upload.sh on the node in a mode without new keys: "undo", "restore" or "forget". what describes the step for errors.
-func (u *Uploader) runMode(ctx context.Context, node string, h Host, mode, what string) error {
+// EndBackup runs upload.sh on the node in a mode that ends the backup of replaced keys: Undo, Restore or Forget.
+func (u *Uploader) EndBackup(ctx context.Context, node string, h remote.Connector, mode Mode) error {
 	ctx, cancel := context.WithTimeout(ctx, asideTimeout)
 	defer cancel()
+	what := steps[mode]
 	until, _ := ctx.Deadline()
 	wait := u.Send.Wait(event.Event{Node: node, Phase: event.Keys, Text: what, Until: until})
 	defer wait.End()

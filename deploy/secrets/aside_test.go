@@ -103,11 +103,11 @@ func TestAside(t *testing.T) {
 		n.aside(t, fresh, Pre, Keep)
 		// Another upload, for another system: the keys of the running system stay in the backup.
 		n.aside(t, keys{"a": n.key(t, "a", "newer")}, Pre, Keep)
-		if err := n.Undo(t.Context(), "web-1", n.host); err != nil {
+		if err := n.EndBackup(t.Context(), "web-1", n.host, Undo); err != nil {
 			t.Fatal(err)
 		}
 		back()
-		if err := n.Undo(t.Context(), "web-1", n.host); err != nil {
+		if err := n.EndBackup(t.Context(), "web-1", n.host, Undo); err != nil {
 			t.Error("a second time:", err)
 		}
 		back()
@@ -123,11 +123,11 @@ func TestAside(t *testing.T) {
 		}
 		n.aside(t, fresh, Post, Add)
 		n.is(t, pruned, true)
-		if err := n.Undo(t.Context(), "web-1", n.host); err != nil {
+		if err := n.EndBackup(t.Context(), "web-1", n.host, Undo); err != nil {
 			t.Fatal(err)
 		}
 		n.is(t, pruned, true) // independent of the switch
-		if err := n.PutBack(t.Context(), "web-1", n.host); err != nil {
+		if err := n.EndBackup(t.Context(), "web-1", n.host, Restore); err != nil {
 			t.Fatal(err)
 		}
 		back()
@@ -137,7 +137,7 @@ func TestAside(t *testing.T) {
 		n.aside(t, less, Pre, Hold)
 		n.aside(t, less, Post, Add)
 		n.is(t, map[string]string{"keys/a": "640 old", "keys/b": "600 old", "keys/same": "600 same"}, true)
-		if err := n.PutBack(t.Context(), "web-1", n.host); err != nil {
+		if err := n.EndBackup(t.Context(), "web-1", n.host, Restore); err != nil {
 			t.Fatal(err)
 		}
 		back()
@@ -181,7 +181,7 @@ func TestAside(t *testing.T) {
 		n.upload(t, fresh, Post)
 		n.is(t, pruned, false)
 		n.aside(t, old, Pre, Hold)
-		if err := n.DropBackup(t.Context(), "web-1", n.host); err != nil {
+		if err := n.EndBackup(t.Context(), "web-1", n.host, Forget); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(n.folder()); err == nil {

@@ -12,12 +12,11 @@
 // The command is a shell script without secrets; upload.sh describes the exchange. Keys are sent only through stdin, never in argv,
 // the environment, a log or an error.
 //
-// A pre-activation key may belong to a user that the activation creates. Until then the key belongs to root, and the result lists it
-// as Deferred: the module keys.nix sets the owner at the end of the activation.
+// A pre-activation key may belong to a user that the activation creates. Until then the key belongs to root: the module keys.nix sets
+// the owner at the end of the activation.
 //
 // Keys are uploaded before their switch, and the switch may be rolled back. The node therefore keeps a backup of replaced keys in
-// memory ([Aside], aside.sh), with a script that restores the keys. Every rollback runs that script. The backup is deleted when the
-// new system is permanent.
+// memory ([Aside]), with a script that every rollback runs.
 //
 // The node has a list of the paths of uploaded keys (/var/lib/nixbench/keys). Keys that the hive no longer has are removed when Post
 // or All is uploaded; Pre only reports them as Stale, since the old system may need them. A file that is not in the list is never

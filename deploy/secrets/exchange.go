@@ -33,53 +33,40 @@ var (
 // text would be in the node's process list and in every message about this command.
 const loader = `script=$(head -c "$1") && shift && eval "$script"`
 
-// steps maps a mode of upload.sh to the name of this step in errors.
-var steps = map[string]string{"apply": "upload keys", "plan": "compare keys"}
-
-// errEnded is the error of a write to the command on the node, if the command has ended already.
+// errEnded is the error of an exchange if the command on the node has ended already.
 var errEnded = errors.New("the command on the node ended early")
 
-// runExchange runs upload.sh on the node, in the mode "apply" or "plan", and sends it the keys that it asks for.
-func (u *Uploader) runExchange(ctx context.Context, h Host, set Set, mode string) (Result, error) {
+// runExchange runs upload.sh on the node, in the mode apply or compare, and sends it the keys that it asks for.
+func (u *Uploader) runExchange(ctx context.Context, h remote.Connector, set Set, mode Mode) (Result, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return Result{}, err
 	}
-	stdin, write := io.Pipe()
-	read, stdout := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		err := conn.Run(ctx, remote.Cmd{
-			Argv:  u.scriptCommand(mode, set.Aside, set.Restart),
-			Name:  steps[mode],
-			Stdin: stdin, Stdout: stdout, Sudo: true,
-		})
-		stdin.CloseWithError(errEnded)
-		stdout.Close()
-		ended <- err
-	}()
-	t := &keyExchange{set: set, to: bufio.NewWriter(write), from: bufio.NewScanner(read)}
+	command := conn.DialCommand(ctx, remote.Cmd{Argv: u.scriptCommand(mode, set.Aside, set.Restart), Name: steps[mode], Sudo: true})
+	t := &keyExchange{set: set, to: bufio.NewWriter(command), from: bufio.NewScanner(command)}
 	said := t.run(mode)
-	write.Close()
-	io.Copy(io.Discard, read) // a full pipe would block the command
+	command.CloseWrite()
+	_, err = io.Copy(io.Discard, command) // a full pipe would block the command
 	r := t.result
 	for _, names := range [][]string{r.Uploaded, r.Adjusted, r.Unchanged, r.Deferred, r.Stale, r.Removed, r.Restarted} {
 		slices.Sort(names)
 	}
-	err = <-ended
 	var lost *remote.LostError
 	var refused *remote.EscalationError
 	switch {
 	case errors.As(err, &lost), errors.As(err, &refused):
 		err = fmt.Errorf("%s: %w", steps[mode], err) // other errors contain the step
 	case err == nil && said != nil: // an error of the command on the node is the reason why the exchange has failed
+		if errors.Is(said, io.ErrClosedPipe) {
+			said = errEnded
+		}
 		err = failure.On(set.Node, fmt.Errorf("upload keys: %w", said))
 	}
 	return r, errors.Join(append(t.failed, err)...)
 }
 
 // scriptCommand returns the command line that runs upload.sh on the node.
-func (u *Uploader) scriptCommand(mode string, aside Aside, restart bool) []string {
+func (u *Uploader) scriptCommand(mode Mode, aside Aside, restart bool) []string {
 	list, folder, readers := listFile, asideFolder, readersFolder
 	if u.root != "" {
 		list, folder, readers = u.root+"/var/list", u.root+"/var/aside", u.root+"/var/readers"
@@ -87,7 +74,7 @@ func (u *Uploader) scriptCommand(mode string, aside Aside, restart bool) []strin
 	if !restart {
 		readers = ""
 	}
-	return []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list, folder, string(aside), readers}
+	return []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), string(mode), list, folder, string(aside), readers}
 }
 
 // keyExchange is nixbench's side of the exchange of keys with one node. upload.sh is the node's side.
@@ -103,8 +90,8 @@ type keyExchange struct {
 // maxLines is the maximal number of lines that a node may send in one exchange. It suffices for thousands of keys.
 const maxLines = 100_000
 
-// run exchanges messages with upload.sh on the node. In the mode "plan" it sends no keys.
-func (t *keyExchange) run(mode string) error {
+// run exchanges messages with upload.sh on the node. In the mode compare it sends no keys.
+func (t *keyExchange) run(mode Mode) error {
 	t.to.WriteString(script)
 	t.to.WriteString(describeSet(t.set))
 	if err := t.to.Flush(); err != nil {
@@ -121,7 +108,7 @@ func (t *keyExchange) run(mode string) error {
 	if err != nil {
 		return err
 	}
-	if mode == "plan" {
+	if mode == compare {
 		for _, i := range send {
 			t.result.Uploaded = append(t.result.Uploaded, t.set.Keys[i].Name)
 		}

@@ -238,7 +238,7 @@ func TestFolderGivenAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "/home (nobody, 755)"
-	if err := n.Undo(t.Context(), "web-1", n.host); err == nil || !strings.Contains(err.Error(), "/home/keys/k is not restored: ") || !strings.Contains(err.Error(), want) {
+	if err := n.EndBackup(t.Context(), "web-1", n.host, Undo); err == nil || !strings.Contains(err.Error(), "/home/keys/k is not restored: ") || !strings.Contains(err.Error(), want) {
 		t.Errorf("restore: %v", err)
 	}
 	if _, err := n.Upload(t.Context(), n.host, n.load(t, keys{}, All)); err == nil || !strings.Contains(err.Error(), "remove "+h.dir+"/keys/k by hand: ") || !strings.Contains(err.Error(), want) {

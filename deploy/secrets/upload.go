@@ -12,11 +12,6 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Host connects to a node. *remote.Host implements it.
-type Host interface {
-	Conn(ctx context.Context) (*remote.Conn, error)
-}
-
 // Uploader loads keys and uploads them to nodes. The zero value works.
 type Uploader struct {
 	Send event.Sink
@@ -73,23 +68,23 @@ func (r Result) Summary() string {
 }
 
 // Upload makes the keys on a node equal to a set. If one key fails, Upload still uploads the other keys, but removes no stale key.
-func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) {
+func (u *Uploader) Upload(ctx context.Context, h remote.Connector, set Set) (Result, error) {
 	u.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Keys, Node: set.Node, Text: event.Count(len(set.Keys), "key")})
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
-	result, err := u.runExchange(ctx, h, set, "apply")
+	result, err := u.runExchange(ctx, h, set, apply)
 	u.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Keys, Node: set.Node, Text: result.Summary(), Failed: err != nil})
 	return result, err
 }
 
 // Plan reports what Upload would do. It changes nothing on the node.
-func (u *Uploader) Plan(ctx context.Context, h Host, set Set) (Result, error) {
+func (u *Uploader) Plan(ctx context.Context, h remote.Connector, set Set) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
 	until, _ := ctx.Deadline()
 	wait := u.Send.Wait(event.Event{Node: set.Node, Phase: event.Keys, Text: "the node's report of its keys", Until: until})
 	defer wait.End()
-	return u.runExchange(ctx, h, set, "plan")
+	return u.runExchange(ctx, h, set, compare)
 }
 
 // uploadTimeout is the time limit of the exchange with one node.

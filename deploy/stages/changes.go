@@ -9,6 +9,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/packages"
+	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -66,7 +67,7 @@ type knownDiff struct {
 
 // compare returns the difference between from, the system that the node runs, and to, a system in the local store. It returns nil
 // if both are the same, if from is empty, or if the closure of from is unknown. If h is nil, the node is not asked.
-func (d *diffs) compare(ctx context.Context, node string, h closure.Host, from, to string) (*packages.SystemDiff, error) {
+func (d *diffs) compare(ctx context.Context, node string, h remote.Connector, from, to string) (*packages.SystemDiff, error) {
 	if from == "" || from == to {
 		return nil, nil
 	}

@@ -32,7 +32,7 @@ func TestDropConnection(t *testing.T) {
 
 	f.Drop("w-1")
 	select {
-	case <-conn.Done():
+	case <-conn.Context().Done():
 	case <-time.After(10 * time.Second):
 		t.Fatal("the connection is still open")
 	}

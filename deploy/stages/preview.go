@@ -207,11 +207,11 @@ func (r *run) addDetails(ctx context.Context, p *Preview, d *diffs) error {
 	case p.Action == plan.WouldNothing:
 		p.Copy = &CopyPreview{}
 	case isLocal:
-		missing, bytes, err := r.Copier.Missing(ctx, p.Node, h, []string{system})
+		missing, err := r.Copier.Missing(ctx, p.Node, h, []string{system})
 		if err != nil {
 			return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
 		}
-		p.Copy = &CopyPreview{Paths: len(missing), Bytes: bytes}
+		p.Copy = &CopyPreview{Paths: missing.Paths, Bytes: missing.Bytes}
 		if p.Diff, err = d.compare(ctx, p.Node, h, p.From, p.To); err != nil { // apply does not need the difference
 			r.Send.WarnOn(p.Node, "the packages that change are unknown: %v", err)
 		}
