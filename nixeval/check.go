@@ -163,34 +163,29 @@ func checkFolder(at string) error {
 }
 
 func checkMode(permissions string) error {
-	mode, err := strconv.ParseUint(permissions, 8, 32)
-	switch {
-	case err != nil || mode > 0o7777:
-		return fmt.Errorf(`%q is not an octal mode, such as "0600"`, permissions)
-	case mode > 0o777:
-		return fmt.Errorf(`%q has a set-user-ID, set-group-ID or sticky bit, which a key must not have; use a mode such as "0600"`, permissions)
+	if mode, err := strconv.ParseUint(permissions, 8, 32); err != nil || mode > 0o777 {
+		return fmt.Errorf(`%q is not an octal mode from "0000" to "0777", such as "0600"`, permissions)
 	}
 	return nil
 }
 
 // checkSource returns an error unless the key has exactly one source.
 func (k Key) checkSource() error {
-	var has []string
-	for _, source := range []struct {
-		name string
-		set  bool
-	}{{"text", k.Text != nil}, {"keyFile", k.KeyFile != nil}, {"keyCommand", len(k.KeyCommand) > 0}, {"generated", k.Generated != nil}} {
-		if source.set {
-			has = append(has, source.name)
+	return checkOne("text, keyFile, keyCommand and generated", k.Text != nil, k.KeyFile != nil, len(k.KeyCommand) > 0, k.Generated != nil)
+}
+
+// checkOne returns an error unless exactly one of several options is set.
+func checkOne(options string, set ...bool) error {
+	n := 0
+	for _, isSet := range set {
+		if isSet {
+			n++
 		}
 	}
-	switch len(has) {
-	case 0:
-		return errors.New("it has no source; set one of text, keyFile, keyCommand and generated")
-	case 1:
-		return nil
+	if n != 1 {
+		return fmt.Errorf("%d of %s are set; set one of them", n, options)
 	}
-	return fmt.Errorf("%s are set; set only one of them", strings.Join(has, " and "))
+	return nil
 }
 
 func checkFileName(name string) error {

@@ -6,8 +6,4 @@
 // cluster, facts and --set. The file is embedded in the binary and passed to Nix as
 // text, together with the modules that nixbench adds to every node. So nothing is
 // written into the user's folder, and flakes are evaluated in pure mode.
-//
-// Errors about the hive are [*NixError], with the message of Nix or of eval.nix.
-// [*EvalError] and [*BuildError] contain the units that failed. Events from Nix's log
-// are sent to Options.Send.
 package nixeval

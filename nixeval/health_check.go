@@ -1,6 +1,7 @@
 package nixeval
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -35,18 +36,10 @@ const (
 
 // check validates all options of the health check. An error begins with the name of the option, and name is the name of the check.
 func (c HealthCheck) check(name string) error {
-	kinds := 0
-	for _, set := range []bool{c.HTTP != nil, c.TCP != nil, len(c.Command) > 0} {
-		if set {
-			kinds++
-		}
-	}
-	if err := checkText(name, maxTag); err != nil {
+	if err := cmp.Or(checkText(name, maxTag), checkOne("http, tcp and command", c.HTTP != nil, c.TCP != nil, len(c.Command) > 0)); err != nil {
 		return err
 	}
 	switch {
-	case kinds != 1:
-		return fmt.Errorf("%d of http, tcp and command are set; set one of them", kinds)
 	case c.From != FromNode && c.From != FromHere:
 		return fmt.Errorf("from: %q is not node or here", c.From)
 	case c.Timeout < 1 || c.Timeout > maxHealthChecks:

@@ -163,8 +163,7 @@ type EvalError struct {
 }
 
 func (e *EvalError) Error() string {
-	names := SortedNames(e.Units)
-	return fmt.Sprintf("evaluation failed for %s", strings.Join(names, ", "))
+	return "evaluation failed for " + strings.Join(SortedNames(e.Units), ", ")
 }
 
 // Kind implements [failure.Classified].

@@ -16,7 +16,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -45,11 +44,8 @@ type Options struct {
 	RollbackAll         bool   // nodes keep a backup of the replaced keys, so that the whole run can be rolled back
 }
 
-// host connects to a node. It has the methods that the packages activate and closure need.
-type host interface {
-	activate.Host
-	remote.Connector
-}
+// host connects to a node.
+type host = activate.Host
 
 // Inspect returns the state that a node reports. If a killed run has requested a reboot of the node, Inspect first waits until
 // this reboot has ended.

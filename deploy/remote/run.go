@@ -358,11 +358,8 @@ func (r *runningCommand) newNotStartedError(exit *exitError) error {
 	if isClosed(r.leader) {
 		return r.explainRefusal()
 	}
-	if exit == nil {
-		exit = &exitError{}
-	}
 	cfg := r.conn.cfg
-	text := fmt.Sprintf("%s accepts the login of %s, but runs no command: %v", cfg.Addr(), cfg.User, exit)
+	text := fmt.Sprintf("%s accepts the login of %s, but runs no command: %v", cfg.Addr(), cfg.User, cmp.Or(exit, &exitError{}))
 	if printed := r.before.String(); printed != "" {
 		text += ": " + quoteText(printed)
 	}

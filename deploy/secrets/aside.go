@@ -58,8 +58,7 @@ func (u *Uploader) EndBackup(ctx context.Context, node string, h remote.Connecto
 	if err == nil {
 		err = conn.Run(ctx, remote.Cmd{Argv: u.scriptCommand(mode, Drop, false), Name: what, Stdin: strings.NewReader(script), Sudo: true})
 	}
-	var failed *remote.RunError
-	if err == nil || errors.As(err, &failed) { // without another prefix: a RunError contains the node and the step already
+	if err == nil || errors.As(err, new(*remote.RunError)) { // without another prefix: a RunError contains the node and the step already
 		return err
 	}
 	return failure.On(node, fmt.Errorf("%s: %w", what, err))

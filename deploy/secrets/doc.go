@@ -1,13 +1,7 @@
 // Package secrets uploads deployment.keys to their nodes.
 //
-// Load reads all keys of a node, before any key is sent. Upload makes the node's keys equal to the loaded keys with one command. Plan
-// reports what Upload would do:
-//
-//	u := &secrets.Uploader{Send: sink}
-//	keys, err := u.Load(ctx, "web-1", unit.Deployment, secrets.All)
-//	result, err := u.Upload(ctx, host, keys.At(secrets.Pre))
-//	… activate …
-//	result, err = u.Upload(ctx, host, keys.At(secrets.Post))
+// Load reads all keys of a node, before any key is sent. Upload makes the node's keys equal to the loaded keys with one command: before
+// the activation those of Pre, and after it those of Post. Plan reports what Upload would do.
 //
 // The command is a shell script without secrets; upload.sh describes the exchange. Keys are sent only through stdin, never in argv,
 // the environment, a log or an error.

@@ -51,10 +51,8 @@ func (u *Uploader) runExchange(ctx context.Context, h remote.Connector, set Set,
 	for _, names := range [][]string{r.Uploaded, r.Adjusted, r.Unchanged, r.Deferred, r.Stale, r.Removed, r.Restarted} {
 		slices.Sort(names)
 	}
-	var lost *remote.LostError
-	var refused *remote.EscalationError
 	switch {
-	case errors.As(err, &lost), errors.As(err, &refused):
+	case errors.As(err, new(*remote.LostError)), errors.As(err, new(*remote.EscalationError)):
 		err = fmt.Errorf("%s: %w", steps[mode], err) // other errors contain the step
 	case err == nil && said != nil: // an error of the command on the node is the reason why the exchange has failed
 		if errors.Is(said, io.ErrClosedPipe) {
