@@ -66,8 +66,7 @@ func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 func surveyUnits(ctx context.Context, e *Evaluator, s *surveyResult) (broken map[string]*NixError, err error) {
 	err = e.eval(ctx, event.Survey, fmt.Sprintf("h: h.survey %d", firstSurvey), s)
 	if err != nil {
-		var ne *NixError
-		if !errors.As(err, &ne) {
+		if !errors.As(err, new(*NixError)) {
 			return nil, err
 		}
 		// Evaluate again without any unit, to find out whether the error is in the hive itself or in a unit.

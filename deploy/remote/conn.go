@@ -78,8 +78,7 @@ func (c *Conn) newLostError(err error) error {
 // explainError returns the reason why the connection ended, if it has ended, and otherwise err. Operations on a lost
 // connection fail with "EOF", and this text does not help the user. A connection to this machine is not lost.
 func (c *Conn) explainError(err error) error {
-	var refused *ssh.OpenChannelError
-	if err == nil || c.cfg.Local || errors.As(err, &refused) {
+	if err == nil || c.cfg.Local || errors.As(err, new(*ssh.OpenChannelError)) {
 		return err
 	}
 	select {
@@ -141,8 +140,7 @@ func (c *Conn) sendKeepAlives(tracked *trackedConn) {
 func (c *Conn) openSession(ctx context.Context, stdout, stderr io.Writer) (session, error) {
 	for wait, tries := 20*time.Millisecond, 0; ; wait, tries = min(2*wait, time.Second), tries+1 {
 		s, err := await(ctx, c, func() (session, error) { return c.transport.newSession(stdout, stderr) })
-		var refused *ssh.OpenChannelError
-		if !errors.As(err, &refused) {
+		if !errors.As(err, new(*ssh.OpenChannelError)) {
 			return s, err
 		}
 		if tries >= 3 && len(c.slots) <= 1 {

@@ -173,8 +173,7 @@ func (h *Host) dialRetrying(ctx context.Context, opts Options, attempts int, fai
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
-		var unreachable *UnreachableError
-		if ctx.Err() == nil && !errors.As(err, &unreachable) || try == attempts {
+		if ctx.Err() == nil && !errors.As(err, new(*UnreachableError)) || try == attempts {
 			return nil, err
 		}
 		if attempts > 0 && time.Since(begin) > 2*time.Second {
@@ -210,8 +209,7 @@ func (h *Host) dialUnlessDown(ctx context.Context, opts Options) (*Conn, error) 
 	})
 	defer late.Stop()
 	conn, err := h.dialInOrder(dialing, opts)
-	var unreachable *UnreachableError
-	if err == nil || ctx.Err() != nil || errors.Is(err, syscall.ECONNREFUSED) || dialing.Err() == nil && !errors.As(err, &unreachable) {
+	if err == nil || ctx.Err() != nil || errors.Is(err, syscall.ECONNREFUSED) || dialing.Err() == nil && !errors.As(err, new(*UnreachableError)) {
 		return conn, err
 	}
 	if down := ask(); down != "" {

@@ -318,7 +318,6 @@ func (r *runningCommand) convertError(err error) error {
 	r.marks[0].flush()
 	r.marks[1].flush()
 	var exit *exitError
-	var missing *ssh.ExitMissingError
 	switch {
 	case (err == nil || errors.As(err, &exit)) && !r.hasStarted():
 		return r.newNotStartedError(exit)
@@ -328,15 +327,12 @@ func (r *runningCommand) convertError(err error) error {
 		stderr := r.tail.String()
 		text := appendTail(fmt.Sprintf("%s on %s: %v", r.cmd, c.cfg.Addr(), exit), stderr)
 		return &RunError{About: failure.About{Node: c.cfg.Node, Text: text}, ExitStatus: exit.status, Signal: exit.signal, Stderr: stderr}
-	case errors.As(err, &missing):
-		if err := c.explainError(err); !errors.As(err, &missing) {
-			return err
-		}
-		return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: the server ended the session without an exit status: %w",
-			r.cmd, c.cfg.Addr(), err))
 	}
 	if err = c.explainError(err); errors.Is(err, c.Err()) {
 		return err
+	}
+	if errors.As(err, new(*ssh.ExitMissingError)) {
+		err = fmt.Errorf("the server ended the session without an exit status: %w", err)
 	}
 	return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: %w", r.cmd, c.cfg.Addr(), err))
 }

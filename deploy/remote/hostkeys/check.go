@@ -168,8 +168,7 @@ func (h *Checker) saveKey(key ssh.PublicKey) error {
 		return err
 	}
 	err = again.compareKey(key)
-	var unknown *UnknownError
-	if !errors.As(err, &unknown) {
+	if !errors.As(err, new(*UnknownError)) {
 		return err // nothing to save: another connection has added this key or another key of the host
 	}
 	if err := appendLine(f, h.formatLine(key)); err != nil {

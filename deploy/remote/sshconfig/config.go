@@ -71,9 +71,7 @@ type Config struct {
 
 	Escalation []string
 
-	// Fallbacks are other hosts of the node. They are tried in order if the login at this host fails. A fallback has no
-	// Fallbacks of its own.
-	Fallbacks []Config
+	Fallbacks []Config // see [Target]; a fallback has no Fallbacks of its own
 
 	ConnectTimeout    time.Duration // time limit of connecting and logging in; 0: 15 s, or 5 s if the node has another host to try
 	KeepAliveInterval time.Duration // time between two keepalives (ServerAliveInterval); 0: 15 s

@@ -10,6 +10,7 @@
 package vault
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -159,11 +160,7 @@ func (v *Vault) Rotate(name string, known func(sum string) error) (Step, error) 
 		if listErr != nil {
 			return "", listErr
 		}
-		there := "none has been made yet"
-		if len(names) > 0 {
-			there = "there are " + strings.Join(names, ", ")
-		}
-		return "", failure.NewUsage("there is no secret %s; %s", name, there)
+		return "", failure.NewUsage("there is no secret %s; there are %s", name, cmp.Or(strings.Join(names, ", "), "none yet"))
 	}
 	if err != nil {
 		return "", err
