@@ -17,22 +17,18 @@ var crashed = regexp.MustCompile(`(?m)^panic: |^fatal error: |^goroutine \d+ \[|
 // checkOperation returns the problems of the nixbench run into which the fault was injected. The exit code must
 // be allowed for the fault, and the error message must name what failed.
 func checkOperation(f fault, victim string, o outcome) []string {
-	var wrong []string
 	if o.hung {
 		return []string{fmt.Sprintf("operation: it still ran after %v", longest)}
 	}
-	wrong = append(wrong, checkCrash("operation", o)...)
+	wrong := checkCrash("operation", o)
 	if !slices.Contains(f.exits, o.code) {
 		wrong = append(wrong, fmt.Sprintf("operation: exit code %d after %s: %s", o.code, f.name, o.message()))
 	}
-	if f.names == nil || o.code == 0 {
-		return wrong
+	named := func(word string) bool {
+		return strings.Contains(o.message(), strings.ReplaceAll(word, "VICTIM", victim))
 	}
-	message := o.message()
-	if !slices.ContainsFunc(f.names, func(word string) bool {
-		return strings.Contains(message, strings.ReplaceAll(word, "VICTIM", victim))
-	}) {
-		wrong = append(wrong, fmt.Sprintf("operation: its message names none of %q (VICTIM: %s): %s", f.names, victim, message))
+	if f.names != nil && o.code != 0 && !slices.ContainsFunc(f.names, named) {
+		wrong = append(wrong, fmt.Sprintf("operation: its message names none of %q (VICTIM: %s): %s", f.names, victim, o.message()))
 	}
 	return wrong
 }
@@ -71,7 +67,7 @@ func checkNoOp(wanted cluster, o outcome) []string {
 	if o.code != 0 {
 		return []string{fmt.Sprintf("apply after it: exit code %d: %s", o.code, o.message())}
 	}
-	var wrong []string
+	var wrong, got, want []string
 	for _, e := range o.events {
 		switch {
 		case e.Event == "node-start" && slices.Contains([]string{"boot", "activate", "confirm", "remove"}, e.Phase):
@@ -82,25 +78,17 @@ func checkNoOp(wanted cluster, o outcome) []string {
 			wrong = append(wrong, fmt.Sprintf("apply after it: %s: %s", e.Node, e.Text))
 		case e.Event == "result":
 			var nodes []struct{ Node, Outcome string }
-			if err := json.Unmarshal(e.Result, &nodes); err != nil {
-				wrong = append(wrong, fmt.Sprintf("apply after it: its result is not a list of nodes: %v", err))
-			}
-			var unchanged []string
+			_ = json.Unmarshal(e.Result, &nodes) // another result is reported below
 			for _, n := range nodes {
-				if n.Outcome == "unchanged" {
-					unchanged = append(unchanged, n.Node)
-				} else {
-					wrong = append(wrong, fmt.Sprintf("apply after it: %s is %s", n.Node, n.Outcome))
-				}
-			}
-			slices.Sort(unchanged)
-			if !slices.Equal(unchanged, wanted.nodes()) {
-				wrong = append(wrong, fmt.Sprintf("apply after it: unchanged are %q, not %q", unchanged, wanted.nodes()))
+				got = append(got, n.Node+" "+n.Outcome)
 			}
 		}
 	}
-	if !slices.ContainsFunc(o.events, func(e streamEvent) bool { return e.Event == "result" }) {
-		wrong = append(wrong, "apply after it: it has no result")
+	for _, node := range wanted.nodes() {
+		want = append(want, node+" unchanged")
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		wrong = append(wrong, fmt.Sprintf("apply after it: its result is %q, not %q", got, want))
 	}
 	return wrong
 }

@@ -40,7 +40,7 @@ func expect(t *testing.T, what string, got []string, want ...string) {
 
 func failing(code int, message string) outcome {
 	problems, _ := json.Marshal([]map[string]string{{"message": message}})
-	return outcome{code: code, events: []streamEvent{{Event: "error", Code: code, Problems: problems}}}
+	return outcome{code: code, events: []streamEvent{{Event: "error", Problems: problems}}}
 }
 
 // Each kind of problem of the operation is reported, and an operation without a problem is not.
@@ -105,9 +105,9 @@ func TestIdleIsJudged(t *testing.T) {
 	expect(t, "removes", judge(streamEvent{Event: "node-start", Phase: "remove", Node: "w-3"}, quiet), "begins remove")
 	expect(t, "copies", judge(streamEvent{Event: "node-end", Phase: "copy", Node: "w-1", Done: 5}, quiet), "copies to w-1")
 	expect(t, "uploads", judge(streamEvent{Event: "node-end", Phase: "keys", Node: "w-1", Text: "uploaded token"}, quiet), "uploaded token")
-	expect(t, "switched", judge(result(`[{"node":"w-1","outcome":"unchanged"},{"node":"w-2","outcome":"switched"}]`)), "w-2 is switched", "unchanged are")
-	expect(t, "one is missing", judge(result(`[{"node":"w-1","outcome":"unchanged"}]`)), "unchanged are")
-	expect(t, "no result", judge(), "no result")
+	expect(t, "switched", judge(result(`[{"node":"w-1","outcome":"unchanged"},{"node":"w-2","outcome":"switched"}]`)), `"w-2 switched"`)
+	expect(t, "one is missing", judge(result(`[{"node":"w-1","outcome":"unchanged"}]`)), `["w-1 unchanged"]`)
+	expect(t, "no result", judge(), "its result is []")
 }
 
 func TestNodesAreJudged(t *testing.T) {
@@ -156,7 +156,7 @@ func TestSecretsAreFound(t *testing.T) {
 
 // The line of a failed seed is followed by its problems.
 func TestLine(t *testing.T) {
-	r := result{choice: choose(3), exit: 130, verdict: failed, problems: []string{"next apply: exit code 5: no machine"}}
+	r := result{choice: choose(3), exit: 130, problems: []string{"next apply: exit code 5: no machine"}}
 	text := r.line()
 	for _, want := range []string{"seed   3  ", "exit 130", "FAILED\n    next apply: exit code 5: no machine"} {
 		if !strings.Contains(text, want) {

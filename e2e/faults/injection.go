@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -21,11 +20,9 @@ var errMissed = errors.New("the run ended before the fault")
 // operate runs the operation of c, injects the fault of c, and heals the fault. A unit test sets skipHeal, so that the fault is not healed,
 // and checks that the effects of the fault are reported.
 func (s *sandbox) operate(ctx context.Context, c choice, skipHeal bool) (outcome, injection, error) {
-	if c.fault.spares > 0 {
-		time.Sleep(time.Until(s.up.Add(c.fault.spares)))
-	}
-	begun := make(chan struct{})
-	begin := sync.OnceFunc(func() { close(begun) })
+	time.Sleep(time.Until(s.up.Add(c.fault.spares)))
+	begun, begin := context.WithCancel(ctx)
+	defer begin()
 	run, err := s.start(ctx, func(o streamEvent) {
 		if c.begins(o) {
 			begin()
@@ -34,40 +31,36 @@ func (s *sandbox) operate(ctx context.Context, c choice, skipHeal bool) (outcome
 	if err != nil {
 		return outcome{}, injection{err: errMissed}, err
 	}
-	during, cancel := context.WithCancel(ctx)
-	go func() {
-		<-run.over
-		cancel()
-	}()
-	in, healed := s.inject(during, c, run, begun)
-	<-run.over
-	if in.err != nil || healed || c.fault.heal == nil || skipHeal {
-		return run.end, in, ctx.Err()
+	in, heal := s.inject(run.running, c, run, begun)
+	o := run.wait()
+	if heal == nil || skipHeal {
+		return o, in, ctx.Err()
 	}
 	limited, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer stop()
-	return run.end, in, c.fault.heal(limited, s, run, c.victim)
+	return o, in, heal(limited)
 }
 
-// inject waits until the chosen phase has begun, and for the delay of the choice, and then injects the fault. If the fault lasts for a
-// limited time, it is healed after this time, unless the run, and ctx with it, ends before.
-func (s *sandbox) inject(ctx context.Context, c choice, run *process, begun chan struct{}) (in injection, healed bool) {
+// inject waits until begun ends, because the chosen phase has begun, and for the delay of the choice, and then injects the fault. If the fault
+// lasts for a limited time, it is healed after this time, unless the run, and ctx with it, ends before. Otherwise the result heal is not nil.
+func (s *sandbox) inject(ctx context.Context, c choice, run *process, begun context.Context) (in injection, heal healer) {
 	select {
-	case <-begun:
+	case <-begun.Done():
 	case <-ctx.Done():
 	}
 	if !engine.Sleep(ctx, c.delay) {
-		return injection{err: errMissed}, false
+		return injection{err: errMissed}, nil
 	}
-	in.err = c.fault.inject(ctx, s, run, c.victim)
+	heal, in.err = c.fault.inject(ctx, s, run, c.victim)
 	in.at = time.Since(run.began)
-	if in.err != nil && ctx.Err() != nil {
-		in.err = errMissed
+	switch {
+	case in.err != nil && ctx.Err() != nil:
+		return injection{in.at, errMissed}, nil
+	case in.err != nil:
+		return in, nil
+	case c.fault.lasts > 0 && engine.Sleep(ctx, c.fault.lasts):
+		// The end of the run cancels ctx, but the healing must be completed. So it gets a context without cancellation.
+		in.err, heal = heal(context.WithoutCancel(ctx)), nil
 	}
-	if in.err != nil || c.fault.lasts == 0 || !engine.Sleep(ctx, c.fault.lasts) {
-		return in, false
-	}
-	// The end of the run cancels ctx, but the healing must be completed. So it gets a context without cancellation.
-	in.err = c.fault.heal(context.WithoutCancel(ctx), s, run, c.victim)
-	return in, true
+	return in, heal
 }

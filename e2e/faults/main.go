@@ -29,7 +29,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -42,11 +41,19 @@ import (
 )
 
 func main() {
+	seed := flag.Uint64("seed", 1, "the first seed")
+	seeds := flag.Uint64("seeds", 1, "how many seeds, from the first one on")
+	workers := flag.Int("workers", max(1, runtime.NumCPU()*3/4), "seeds at the same time, each with a lab of its own")
+	out := flag.String("out", "", "folder for the logs (default: a new one in the temporary folder)")
+	flag.Parse()
+	err := errors.New("expected no arguments, and at least one seed and one worker")
+	if flag.NArg() == 0 && *workers > 0 && *seeds > 0 {
+		err = isolateMounts()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := isolateMounts()
 	if err == nil {
-		err = run(ctx, os.Args[1:])
+		err = runSeeds(ctx, *seed, *seeds, *workers, *out)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)
@@ -54,51 +61,22 @@ func main() {
 	}
 }
 
-// run parses the command line, and then tests the seeds that it names.
-func run(ctx context.Context, args []string) error {
-	var o options
-	flags := flag.NewFlagSet("faults", flag.ContinueOnError)
-	flags.Uint64Var(&o.seed, "seed", 1, "the first seed")
-	flags.Uint64Var(&o.seeds, "seeds", 1, "how many seeds, from the first one on")
-	flags.IntVar(&o.workers, "workers", max(1, runtime.NumCPU()*3/4), "seeds at the same time, each with a lab of its own")
-	flags.StringVar(&o.out, "out", "", "folder for the logs (default: a new one in the temporary folder)")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 || o.workers < 1 || o.seeds < 1 {
-		return errors.New("usage: go run ./e2e/faults [-seed N] [-seeds N] [-workers N] [-out DIR]")
-	}
-	return runSeeds(ctx, o)
-}
-
 // isolateMounts starts this program again in a mount namespace of its own, in which it mounts a small file system for each state folder. The
 // kernel removes these mounts when the program has ended. Programs that it starts see them, too.
 func isolateMounts() error {
-	const isolated = "NIXBENCH_FAULTS_ISOLATED"
 	self, err := os.Executable()
-	if err != nil || os.Getenv(isolated) != "" {
+	if err != nil || os.Getenv("NIXBENCH_FAULTS_ISOLATED") != "" {
 		return err
 	}
-	args := append([]string{"unshare", "--mount", "--propagation", "private", self}, os.Args[1:]...)
-	program, err := exec.LookPath("unshare")
-	if err != nil {
-		return err
-	}
-	return syscall.Exec(program, args, append(os.Environ(), isolated+"=1"))
+	args := []string{"env", "NIXBENCH_FAULTS_ISOLATED=1", "unshare", "--mount", "--propagation", "private", self}
+	return syscall.Exec("/usr/bin/env", append(args, os.Args[1:]...), os.Environ())
 }
 
-// options contains the options of the command line.
-type options struct {
-	seed, seeds uint64
-	workers     int
-	out         string
-}
-
-// runSeeds tests the seeds, and prints a line for each. The error contains the number of seeds that failed.
-func runSeeds(ctx context.Context, o options) error {
-	if o.out == "" {
+// runSeeds tests seeds, from the given one on, and prints a line for each. The error contains the number of seeds that failed.
+func runSeeds(ctx context.Context, first, seeds uint64, limit int, out string) error {
+	if out == "" {
 		var err error
-		if o.out, err = os.MkdirTemp("", "nixbench-faults-report-"); err != nil {
+		if out, err = os.MkdirTemp("", "nixbench-faults-report-"); err != nil {
 			return err
 		}
 	}
@@ -111,31 +89,31 @@ func runSeeds(ctx context.Context, o options) error {
 	counts := map[verdict]int{}
 	var mu sync.Mutex // guards counts, and the order of the lines
 	var workers errgroup.Group
-	workers.SetLimit(o.workers)
-	for seed := o.seed; seed < o.seed+o.seeds; seed++ {
+	workers.SetLimit(limit)
+	for seed := first; seed < first+seeds; seed++ {
 		workers.Go(func() error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			r := k.seed(ctx, choose(seed), o.out)
+			r := k.seed(ctx, choose(seed), out)
 			if ctx.Err() != nil {
 				return nil // the result of an interrupted seed is not valid
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			counts[r.verdict]++
+			counts[r.verdict()]++
 			fmt.Println(r.line())
 			return nil
 		})
 	}
 	_ = workers.Wait()
 	fmt.Printf("\n%d seeds: %d converged, %d failed, %d missed (the run ended before the fault); %.0f s with %d workers; logs: %s\n",
-		o.seeds, counts[converged], counts[failed], counts[missed], time.Since(began).Seconds(), o.workers, o.out)
+		seeds, counts[converged], counts[failed], counts[missed], time.Since(began).Seconds(), limit, out)
 	if ctx.Err() != nil {
 		return errors.New("interrupted")
 	}
 	if counts[failed] > 0 {
-		return fmt.Errorf("%d of %d seeds failed", counts[failed], o.seeds)
+		return fmt.Errorf("%d of %d seeds failed", counts[failed], seeds)
 	}
 	return nil
 }
@@ -143,7 +121,7 @@ func runSeeds(ctx context.Context, o options) error {
 // line describes the result of a seed in one line, which is followed by its problems.
 func (r result) line() string {
 	text := fmt.Sprintf("seed %3d  %-11s %-24s in %-9s +%-7s %-4s exit %3d  operation %5.1f s  next apply %5.1f s  %s",
-		r.seed, r.operation.name, r.fault.name, r.phase, r.delay, r.victim, r.exit, r.took.Seconds(), r.converge.Seconds(), r.verdict)
+		r.seed, r.operation.name, r.fault.name, r.phase, r.delay, r.victim, r.exit, r.took.Seconds(), r.converge.Seconds(), r.verdict())
 	for _, p := range r.problems {
 		text += "\n    " + strings.ReplaceAll(p, "\n", "\n    ")
 	}
@@ -155,7 +133,7 @@ func (r result) line() string {
 func (k *kit) seed(ctx context.Context, c choice, out string) result {
 	var log strings.Builder
 	s, err := newSandbox(ctx, k, fmt.Sprintf("/tmp/nixbench-lab/faults-%d-%d", os.Getpid(), c.seed), &log)
-	r := result{choice: c, verdict: failed}
+	r := result{choice: c}
 	if err != nil {
 		r.problems = []string{"the lab: " + err.Error()}
 	} else {
@@ -166,14 +144,14 @@ func (k *kit) seed(ctx context.Context, c choice, out string) result {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "log"), []byte(log.String()), 0o644)
 	}
-	if err == nil && r.verdict == failed {
+	if err == nil && r.verdict() == failed {
 		err = s.save(dir)
 	}
 	if err != nil {
 		r.problems = append(r.problems, "the log is not complete: "+err.Error())
 	}
 	if err := s.close(); err != nil {
-		r.verdict, r.problems = failed, append(r.problems, "the lab: "+err.Error())
+		r.problems = append(r.problems, "the lab: "+err.Error())
 	}
 	return r
 }

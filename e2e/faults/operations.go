@@ -71,14 +71,11 @@ var operations = []operation{
 
 // streamEvent is one line of nixbench's event stream (docs/events.md).
 type streamEvent struct {
-	Time     time.Time       `json:"time"`
 	Event    string          `json:"event"`
 	Phase    string          `json:"phase"`
 	Node     string          `json:"node"`
 	Text     string          `json:"text"`
 	Done     int             `json:"done"`
-	Failed   bool            `json:"failed"`
-	Code     int             `json:"code"`
 	Problems json.RawMessage `json:"problems"`
 	Result   json.RawMessage `json:"result"`
 }
@@ -99,14 +96,6 @@ var usual = map[string]time.Duration{
 	"confirm":   700 * time.Millisecond,
 	"remove":    500 * time.Millisecond,
 	"reboot":    4 * time.Second,
-}
-
-// begins reports whether the event is the beginning of this phase of the whole run or of a node.
-func (o streamEvent) begins(phase string) bool {
-	if phase == "reboot" { // nixbench reports a reboot as the phase activate, which lasts until the node is reachable again
-		phase = "activate"
-	}
-	return o.Phase == phase && (o.Event == "phase-start" || o.Event == "node-start")
 }
 
 // choice contains what a seed selects: the operation, the fault, and the time and the place of the fault.
@@ -152,13 +141,7 @@ func (o operation) victims() []string {
 	if o.name == "scale up" { // the other node is not part of the operation
 		return o.changes
 	}
-	all := slices.Clone(o.wanted.nodes())
-	for _, node := range o.changes {
-		if !slices.Contains(all, node) {
-			all = append(all, node)
-		}
-	}
-	return all
+	return one.nodes()
 }
 
 // hasMachine reports whether the node's machine runs when the phase begins.
@@ -172,5 +155,9 @@ func (o operation) hasMachine(node, phase string) bool {
 // begins reports whether the event is the beginning of the chosen phase. If the phase is one of nodes, the event must be about the victim,
 // if the operation changes the victim.
 func (c choice) begins(o streamEvent) bool {
-	return o.begins(c.phase) && (o.Node == "" || o.Node == c.victim || !slices.Contains(c.operation.changes, c.victim))
+	phase := c.phase
+	if phase == "reboot" { // nixbench reports a reboot as the phase activate, which lasts until the node is reachable again
+		phase = "activate"
+	}
+	return o.Phase == phase && (o.Event == "phase-start" || o.Event == "node-start") && (o.Node == "" || o.Node == c.victim || !slices.Contains(c.operation.changes, c.victim))
 }

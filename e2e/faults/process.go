@@ -14,10 +14,10 @@ import (
 
 // process is a run of nixbench, which may still be in progress.
 type process struct {
-	cmd   *exec.Cmd
-	began time.Time
-	over  chan struct{} // closed when the run has ended
-	end   outcome       // valid when over is closed
+	cmd     *exec.Cmd
+	began   time.Time
+	running context.Context // ends when the run has ended
+	end     outcome         // valid when the run has ended
 }
 
 // outcome is the result of a run of nixbench.
@@ -38,7 +38,8 @@ const longest = 4 * time.Minute
 func (s *sandbox) start(ctx context.Context, watch func(streamEvent), args ...string) (*process, error) {
 	args = append(args, "--json")
 	ctx, cancel := context.WithTimeout(ctx, longest)
-	p := &process{cmd: s.nixbench(ctx, args...), began: time.Now(), over: make(chan struct{})}
+	running, over := context.WithCancel(context.WithoutCancel(ctx))
+	p := &process{cmd: s.nixbench(ctx, args...), began: time.Now(), running: running}
 	var stderr bytes.Buffer
 	p.cmd.Stderr = &stderr
 	stdout, err := p.cmd.StdoutPipe()
@@ -46,11 +47,12 @@ func (s *sandbox) start(ctx context.Context, watch func(streamEvent), args ...st
 		err = p.cmd.Start()
 	}
 	if err != nil {
+		over()
 		cancel()
 		return nil, err
 	}
 	go func() {
-		defer close(p.over)
+		defer over()
 		defer cancel()
 		var all strings.Builder
 		lines := bufio.NewScanner(stdout)
@@ -75,14 +77,18 @@ func (s *sandbox) start(ctx context.Context, watch func(streamEvent), args ...st
 	return p, nil
 }
 
+func (p *process) wait() outcome {
+	<-p.running.Done()
+	return p.end
+}
+
 // run runs nixbench, and waits until it has ended.
 func (s *sandbox) run(ctx context.Context, args ...string) (outcome, error) {
 	p, err := s.start(ctx, func(streamEvent) {}, args...)
 	if err != nil {
 		return outcome{}, err
 	}
-	<-p.over
-	return p.end, ctx.Err()
+	return p.wait(), ctx.Err()
 }
 
 // message returns the run's error message.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 )
 
@@ -15,10 +14,12 @@ type recordedState struct {
 	Intents  []json.RawMessage          `json:"intents"`
 	Cluster  json.RawMessage            `json:"cluster"`
 	Nodes    map[string]json.RawMessage `json:"nodes"`
-	Machines map[string]struct {
-		MAC     string `json:"mac"`
-		Address string `json:"address"`
-	} `json:"machines"`
+	Machines map[string]recordedMachine `json:"machines"`
+}
+
+type recordedMachine struct {
+	MAC     string `json:"mac"`
+	Address string `json:"address"`
 }
 
 func (s *sandbox) readState() (recordedState, error) {
@@ -36,26 +37,17 @@ func (s *sandbox) readState() (recordedState, error) {
 // domain returns the name of the libvirt domain that is the node's machine.
 func domain(node string) string { return "demo-" + node }
 
-// readAddresses waits until nixbench has recorded the node's addresses. The addresses do not change until the cluster is destroyed, so they
-// are read only once.
-func (s *sandbox) readAddresses(ctx context.Context, node string) error {
-	return retry(ctx, func(context.Context) error {
-		if s.addresses[node].mac != "" {
-			return nil
-		}
+// waitForRecord waits until nixbench has recorded the addresses of the node's machine.
+func (s *sandbox) waitForRecord(ctx context.Context, node string) (found recordedMachine, err error) {
+	err = retry(ctx, func(context.Context) error {
 		m, err := s.readState()
-		if err == nil && m.Machines[node].Address == "" {
+		if found = m.Machines[node]; err == nil && found.Address == "" {
 			err = fmt.Errorf("%s has no address yet", node)
-		}
-		if err == nil {
-			s.addresses[node] = nodeAddress{m.Machines[node].MAC, m.Machines[node].Address}
 		}
 		return err
 	})
+	return found, err
 }
-
-// nodeAddress has the addresses of a node.
-type nodeAddress struct{ mac, address string }
 
 // onDisk runs a script in the lab's namespaces. In the script, $root is the root folder of the node's file system.
 func (s *sandbox) onDisk(ctx context.Context, node, script string) error {
@@ -79,15 +71,13 @@ func (s *sandbox) waitForLibvirtd(ctx context.Context) error {
 // waitForNode waits for at most 30 s until a node whose network was cut is reachable again. This can take long: a node
 // that has booted without a network requests its address only at long intervals. waitForNode does not wait if the
 // node's machine does not run.
-func (s *sandbox) waitForNode(ctx context.Context, node string) {
+func (s *sandbox) waitForNode(ctx context.Context, node, address string) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	_ = retry(ctx, func(ctx context.Context) error {
 		if out, err := s.virsh(ctx, "domstate", domain(node)); err != nil || out != "running" {
 			return nil
 		}
-		return s.command(s.lab.Command(ctx, "timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/"+s.addresses[node].address+"/22"))
+		return s.command(s.lab.Command(ctx, "timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/"+address+"/22"))
 	})
 }
-
-func (s *sandbox) filler() string { return filepath.Join(s.stateRoot(), "filler") }

@@ -59,14 +59,13 @@ type sandbox struct {
 	nonce string    // random text in the systems, so that each sandbox has something to build
 	log   io.Writer // receives commands with their output, to examine a failure
 
-	addresses map[string]nodeAddress // of nodes, by name
-	output    []string               // all that nixbench printed
+	output []string // all that nixbench printed
 }
 
 // newSandbox starts a lab for one seed. If it fails, it returns the sandbox together with the error, so that close can
 // remove the parts that exist.
 func newSandbox(ctx context.Context, k *kit, labDir string, log io.Writer) (*sandbox, error) {
-	s := &sandbox{kit: k, token: rand.Text(), nonce: rand.Text(), log: log, addresses: map[string]nodeAddress{}}
+	s := &sandbox{kit: k, token: rand.Text(), nonce: rand.Text(), log: log}
 	var err error
 	if s.dir, err = os.MkdirTemp(k.dir, "hive-"); err != nil {
 		return s, err

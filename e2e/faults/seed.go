@@ -15,8 +15,7 @@ type verdict string
 const (
 	converged verdict = "converged"
 	failed    verdict = "FAILED"
-	// missed: no problem was found, but the operation had ended before the fault was injected.
-	missed verdict = "missed"
+	missed    verdict = "missed" // the operation had ended before the fault was injected
 )
 
 // result is the result of one seed.
@@ -24,19 +23,24 @@ type result struct {
 	choice
 	exit           int           // exit code of the operation; -1 if a signal ended the operation
 	took, converge time.Duration // of the operation, and of the next apply
-	verdict        verdict
+	missed         bool
 	problems       []string
+}
+
+func (r result) verdict() verdict {
+	switch {
+	case len(r.problems) > 0:
+		return failed
+	case r.missed:
+		return missed
+	}
+	return converged
 }
 
 // try runs the operation of the choice c, injects its fault, and checks the cluster afterwards. sabotage is for the
 // tests of this suite: if it is not nil, try calls it after the operation and does not heal the fault.
 func (s *sandbox) try(ctx context.Context, c choice, sabotage func(*sandbox) error) (r result) {
-	r = result{choice: c, verdict: failed}
-	defer func() {
-		if len(r.problems) == 0 && r.verdict == failed {
-			r.verdict = converged
-		}
-	}()
+	r.choice = c
 	wrong := func(problems ...string) { r.problems = append(r.problems, problems...) }
 	for _, before := range c.operation.before {
 		if o, err := s.apply(ctx, before); err != nil || o.code != 0 {
@@ -61,7 +65,7 @@ func (s *sandbox) try(ctx context.Context, c choice, sabotage func(*sandbox) err
 		wrong(checkOperation(c.fault, c.victim, o)...)
 		wrong(checkEndTime(c.fault, o.took-in.at)...)
 	case errMissed:
-		r.verdict = missed
+		r.missed = true
 		if o.code != 0 {
 			wrong(fmt.Sprintf("operation: exit code %d without a fault: %s", o.code, o.message()))
 		}
@@ -82,9 +86,6 @@ func (s *sandbox) try(ctx context.Context, c choice, sabotage func(*sandbox) err
 		wrong(s.destroyAll(ctx)...)
 	}
 	wrong(s.checkAfterFault(ctx, c.operation.wanted, &r)...)
-	if len(r.problems) > 0 {
-		r.verdict = failed
-	}
 	return r
 }
 

@@ -65,7 +65,7 @@ func TestSeeds(t *testing.T) {
 			t.Parallel()
 			r := k.seed(t.Context(), choose(seed), dir)
 			t.Log(r.line())
-			if r.verdict == failed {
+			if r.verdict() == failed {
 				t.Errorf("seed %d; its log is in %s; again: go run ./e2e/faults -seed %d", seed, dir, seed)
 			}
 		})
@@ -119,8 +119,8 @@ func TestProblemsAreReported(t *testing.T) {
 			}
 			r := s.try(t.Context(), one.c, one.sabotage)
 			t.Log(r.line())
-			if r.verdict != failed {
-				t.Errorf("the verdict is %s\n%s", r.verdict, log.String())
+			if r.verdict() != failed {
+				t.Errorf("the verdict is %s\n%s", r.verdict(), log.String())
 			}
 			for _, want := range one.want {
 				if !slices.ContainsFunc(r.problems, func(p string) bool { return strings.HasPrefix(p, want) }) {
