@@ -219,8 +219,8 @@ func inProcess(t testing.TB, w want) *server {
 		var err error
 		running, err = sshtest.Start(sshtest.Options{
 			Port:             s.port,
-			HostKeys:         []ssh.Signer{w.hostKey.signer},
-			AuthorizedKeys:   []ssh.PublicKey{w.user.signer.PublicKey()},
+			HostKey:          w.hostKey.signer,
+			AuthorizedKey:    w.user.signer.PublicKey(),
 			ForbidForwarding: w.forbidForwarding,
 			MaxSessions:      w.maxSessions,
 			FreezeAfter:      w.freezeAfter,

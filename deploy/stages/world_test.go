@@ -157,7 +157,7 @@ func (w *world) machineStarted(c provider.Cluster, s provider.Spec) {
 			m.server.Close()
 		}
 		m = &simulatedNode{engineFile: w.engineFile, starting: w.starting, current: "/nix/store/generic", generations: []string{"/nix/store/generic"}, generation: 1, disk: disk}
-		m.server, err = sshtest.Start(sshtest.Options{ForbidForwarding: true, HostKeys: []ssh.Signer{key}, AuthorizedKeys: []ssh.PublicKey{client}, Handler: m.handle})
+		m.server, err = sshtest.Start(sshtest.Options{ForbidForwarding: true, HostKey: key, AuthorizedKey: client, Handler: m.handle})
 		if err != nil {
 			w.t.Error(err)
 			return

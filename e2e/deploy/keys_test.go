@@ -44,7 +44,7 @@ func TestKeys(t *testing.T) {
     };
   };`
 	s.writeHive(strings.Replace(keys, "      script = null;\n", "", 1))
-	before := fixture.StorePaths(t)
+	before := fixture.StorePaths()
 
 	// No key is in the command line or environment of a process during the run.
 	p := s.start("apply")
@@ -87,7 +87,7 @@ func TestKeys(t *testing.T) {
 	}
 
 	// On this machine: the new store paths, the closure of the system, and the state folder.
-	fresh := slices.DeleteFunc(fixture.StorePaths(t), func(p string) bool { return slices.Contains(before, p) })
+	fresh := slices.DeleteFunc(fixture.StorePaths(), func(p string) bool { return slices.Contains(before, p) })
 	query := exec.Command("nix-store", "-qR", s.readState().Nodes["m1"].Good.Path)
 	query.Env = s.env
 	closure, err := query.Output()

@@ -5,11 +5,7 @@
 //	go run ./e2e/faults -seed 42          # one of them
 //
 // A seed selects the operation, the fault, and its phase, delay and node. Each seed has a lab of its own: an empty hypervisor, on which
-// nixbench creates two containers.
-//
-// A fault is data ([fault]): how it is injected and healed. A phase is recognised in
-// nixbench's own event stream ([phase]). When the operation has ended, the fault is healed,
-// and these must hold:
+// nixbench creates two containers. When the operation has ended, the fault is healed, and these must hold:
 //
 //   - the operation's exit code is a documented one, and its message names what failed;
 //   - the next apply succeeds within a time limit; after a destroy, for every second seed, another

@@ -30,7 +30,7 @@ type kit struct {
 func assemble() (*kit, error) {
 	dir, err := os.MkdirTemp("", "nixbench-faults-")
 	if err != nil {
-		return nil, err
+		return &kit{}, err
 	}
 	k := &kit{dir: dir, program: filepath.Join(dir, "nixbench"), nixpkgs: filepath.Join(dir, "nixpkgs")}
 	if err := errors.Join(fixture.BuildProgram(k.program), fixture.Assemble(k.nixpkgs)); err != nil {
@@ -40,11 +40,7 @@ func assemble() (*kit, error) {
 	return k, err
 }
 
-func (k *kit) remove() {
-	if k != nil {
-		_ = os.RemoveAll(k.dir)
-	}
-}
+func (k *kit) remove() { _ = os.RemoveAll(k.dir) }
 
 // stateSize is the size in bytes of the file system that contains the state folder. It is small, so that a fault can fill it.
 const stateSize = 8 << 20

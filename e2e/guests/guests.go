@@ -1,15 +1,6 @@
 // Package guests has what the end-to-end tests of the schedulers share: a hive whose machines nixbench creates as
 // containers on an empty hypervisor of the lab. A suite embeds [Cluster] in a type of its own, which writes the text of
-// the hive and has the methods for its scheduler:
-//
-//	type cluster struct{ *guests.Cluster }
-//
-//	func TestLifecycle(t *testing.T) {
-//		c := &cluster{guests.New(t, program, 4*time.Minute, "--slurm")}
-//		c.WriteHiveFile(fmt.Sprintf(hive, c.Lab.URIs["lxc"], c.Lab.PoolPath, c.Image))
-//		c.Run("apply")
-//		c.CheckOutput("controller-1", "runuser -u nobody -- srun --chdir=/ hostname", "compute-1")
-//	}
+// the hive and has the methods for its scheduler. A short example is e2e/volcano.
 package guests
 
 import (
@@ -43,9 +34,8 @@ type Cluster struct {
 // test is skipped unless NIXBENCH_E2E=1. Each run of nixbench, which is the given program, may take as long as limit.
 func New(t testing.TB, program string, limit time.Duration, imageFlags ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{TB: t, Image: lab.Image(t, append([]string{"container"}, imageFlags...)...), Dir: t.TempDir(), program: program, limit: limit}
-	c.Lab = lab.Hypervisor(t)
-	return c
+	image := lab.Image(t, append([]string{"container"}, imageFlags...)...)
+	return &Cluster{TB: t, Lab: lab.Hypervisor(t), Image: image, Dir: t.TempDir(), program: program, limit: limit}
 }
 
 // Path returns the absolute path of a file in the folder of the suite.

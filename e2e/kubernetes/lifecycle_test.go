@@ -25,7 +25,7 @@ func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	g := newGuestCluster(t)
 	g.writeHive(1, 2, `images = [ "/usr/share/nixbench-kube/images/probe-1.tar" ];`)
-	before, watch := fixture.StorePaths(t), watchProcesses()
+	before, watch := fixture.StorePaths(), watchProcesses()
 	began := time.Now()
 	events := g.run("apply", "--json")
 	ended := time.Now()

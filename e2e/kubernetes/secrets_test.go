@@ -116,7 +116,7 @@ func (g *guestCluster) checkNoSecretLeaked(before []string, processes string, no
 			g.Errorf("the search of %s does not find %q", where, c.control)
 		}
 	}
-	fresh := slices.DeleteFunc(fixture.StorePaths(g), func(p string) bool { return slices.Contains(before, p) })
+	fresh := slices.DeleteFunc(fixture.StorePaths(), func(p string) bool { return slices.Contains(before, p) })
 	if found := fixture.FilesWith(g, texts, fresh...); len(found) > 0 {
 		g.Errorf("secrets are in the store: %v", found)
 	}

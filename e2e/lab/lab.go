@@ -13,6 +13,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,8 +36,6 @@ type Machine struct {
 
 // Lab is a set of machines that run on this host for a test, and the content of its lab.json.
 type Lab struct {
-	Version    int               `json:"version"`
-	Name       string            `json:"name"`
 	Dir        string            `json:"dir"`        // folder of the lab's files; it is removed after the test
 	PID        int               `json:"pid"`        // the process that has made the lab's namespaces; it is in the lab's cgroups
 	URIs       map[string]string `json:"uris"`       // of the lab's libvirt by driver, qemu or lxc; they work in each network namespace
@@ -99,7 +98,11 @@ func Up(dir string, n int, flags ...string) (*Lab, error) {
 	if _, err := runScript(script, 40*time.Minute, stdin, args...); err != nil {
 		return l, err
 	}
-	return l, l.load()
+	text, err := os.ReadFile(filepath.Join(dir, "lab.json"))
+	if err == nil {
+		err = json.Unmarshal(text, l)
+	}
+	return l, err
 }
 
 // Down ends the lab and removes its folder.
@@ -144,35 +147,15 @@ func needE2E(tb testing.TB) {
 	}
 }
 
-// load sets the fields of l from lab.json, which the lab's script has written when all machines have started.
-func (l *Lab) load() error {
-	text, err := os.ReadFile(filepath.Join(l.Dir, "lab.json"))
-	if err != nil {
-		return err
-	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(l); err != nil {
-		return fmt.Errorf("lab.json: %w", err)
-	}
-	if l.Version != 1 {
-		return fmt.Errorf("lab.json: version %d, want 1", l.Version)
-	}
-	return nil
-}
-
 // runScript runs the lab's script, and returns what it prints on stdout. stdin may be nil. The script has shorter time limits of its
 // own, with messages that tell what it waited for.
-func runScript(script string, timeout time.Duration, stdin *os.File, args ...string) (string, error) {
+func runScript(script string, timeout time.Duration, stdin io.Reader, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	var out, diag strings.Builder
 	cmd := exec.CommandContext(ctx, script, args...)
 	cmd.WaitDelay = 5 * time.Second
-	if stdin != nil {
-		cmd.Stdin = stdin
-	}
-	cmd.Stdout, cmd.Stderr = &out, &diag
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &diag
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("lab %s: %w\n%s%s", strings.Join(args, " "), err, out.String(), diag.String())
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,12 +15,7 @@ import (
 
 // Machine returns the machine with this name. It panics if there is no such machine.
 func (l *Lab) Machine(name string) Machine {
-	for _, m := range l.Machines {
-		if m.Name == name {
-			return m
-		}
-	}
-	panic(fmt.Sprintf("the lab has no machine %q", name))
+	return l.Machines[slices.IndexFunc(l.Machines, func(m Machine) bool { return m.Name == name })]
 }
 
 // Command returns a command that will run on this host in the lab's network. The
@@ -134,27 +130,15 @@ func (l *Lab) WaitReady(tb testing.TB, machine, notBoot string) {
 	tb.Fatalf("%s has not booted after a minute; the last answer: %s", machine, last)
 }
 
-// keepLogsOf copies the logs of a failed test to a folder below NIXBENCH_E2E_LOGS, or to a
-// new temporary folder, which is not removed.
+// keepLogsOf copies the logs of a failed test to a new folder in NIXBENCH_E2E_LOGS, or in the folder for temporary files.
 func (l *Lab) keepLogsOf(tb testing.TB) {
 	tb.Helper()
 	name := strings.NewReplacer("/", "-", " ", "-").Replace(tb.Name())
-	var dir string
-	var err error
-	if root := os.Getenv("NIXBENCH_E2E_LOGS"); root != "" {
-		dir = filepath.Join(root, name)
-		err = os.MkdirAll(dir, 0o755)
-	} else {
-		dir, err = os.MkdirTemp("", "nixbench-e2e-"+name+"-")
+	dir, err := os.MkdirTemp(os.Getenv("NIXBENCH_E2E_LOGS"), "nixbench-e2e-"+name+"-")
+	if err == nil {
+		err = l.SaveLogs(dir)
 	}
-	if err != nil {
-		tb.Logf("the lab's logs are lost: %v", err)
-		return
-	}
-	if err := l.SaveLogs(dir); err != nil {
-		tb.Logf("the lab's logs may be incomplete: %v", err)
-	}
-	tb.Logf("the lab's logs are in %s", dir)
+	tb.Logf("the lab's logs are in %q (%v)", dir, err)
 }
 
 // Aliases writes an OpenSSH configuration and returns its path, for SSH_CONFIG_FILE. machines maps

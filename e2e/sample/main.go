@@ -88,7 +88,12 @@ func readGo(path string, data []byte, comments, functions *[]text) error {
 		if strings.TrimSpace(code) == "" && end < len(lines) {
 			code = lines[end]
 		}
-		*comments = append(*comments, text{place(begin), body + "\n    " + enclosing(set, file, group) + strings.TrimSpace(code)})
+		for _, d := range file.Decls {
+			if d.Pos() <= group.Pos() && group.Pos() <= d.End() {
+				code = "in " + strings.TrimSuffix(lines[set.Position(d.Pos()).Line-1], " {") + " …: " + strings.TrimSpace(code)
+			}
+		}
+		*comments = append(*comments, text{place(begin), body + "\n    " + strings.TrimSpace(code)})
 	}
 	for _, d := range file.Decls {
 		f, ok := d.(*ast.FuncDecl)
@@ -102,26 +107,6 @@ func readGo(path string, data []byte, comments, functions *[]text) error {
 		*functions = append(*functions, text{place(set.Position(f.Pos())), b.String()})
 	}
 	return nil
-}
-
-// enclosing returns the first line of the declaration that a comment is in; empty for a comment between
-// declarations.
-func enclosing(set *token.FileSet, file *ast.File, group *ast.CommentGroup) string {
-	for _, d := range file.Decls {
-		if d.Pos() > group.Pos() || group.Pos() > d.End() {
-			continue
-		}
-		var b bytes.Buffer
-		if f, ok := d.(*ast.FuncDecl); ok {
-			d = &ast.FuncDecl{Recv: f.Recv, Name: f.Name, Type: f.Type}
-		}
-		if printer.Fprint(&b, set, d) != nil {
-			return ""
-		}
-		line, _, _ := strings.Cut(b.String(), "\n")
-		return "in " + line + " …: "
-	}
-	return ""
 }
 
 func place(p token.Position) string { return fmt.Sprintf("%s:%d", p.Filename, p.Line) }

@@ -24,7 +24,7 @@ const mungeKey = "/var/lib/nixbench/secrets/munge.key"
 // output or other file. Each search also finds a text that is known to be there.
 func TestKeyIsNotLeaked(t *testing.T) {
 	c := newCluster(t)
-	before := fixture.StorePaths(t)
+	before := fixture.StorePaths()
 	c.accounting, c.login = 1, 1
 	control := rand.Text()
 	c.writeHive(1, fmt.Sprintf(`environment.etc.control.text = "%s";`, control))
@@ -56,7 +56,7 @@ func TestKeyIsNotLeaked(t *testing.T) {
 	}
 
 	// Files here: the vault, and in the store a text of the hive as the control.
-	added := slices.DeleteFunc(fixture.StorePaths(t), func(p string) bool { return slices.Contains(before, p) })
+	added := slices.DeleteFunc(fixture.StorePaths(), func(p string) bool { return slices.Contains(before, p) })
 	if found := fixture.FilesWith(t, []string{control}, added...); len(found) == 0 {
 		t.Error("the search of the store does not find a text of the hive")
 	}

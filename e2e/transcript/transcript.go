@@ -3,18 +3,15 @@
 package transcript
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -79,7 +76,7 @@ type Shell struct {
 	Env []string
 	// Command returns the command for a step; nil: exec.CommandContext.
 	Command func(ctx context.Context, name string, args ...string) *exec.Cmd
-	// Printed is what the last step printed to stdout and stderr.
+	// Printed is what the last step printed to stdout, and then what it printed to stderr.
 	Printed string
 }
 
@@ -108,18 +105,17 @@ func (s *Shell) Do(step Step) {
 	if question != nil {
 		cmd.Stdin = strings.NewReader(question[2] + "\n")
 	}
-	var out bytes.Buffer
-	var all both
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, &all), &all
+	var out, diag strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &diag
 	err := cmd.Run()
-	s.Printed = all.text.String()
+	s.Printed = out.String() + diag.String()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		s.Fatalf("%s: %v", step.Where, err)
 	}
 	shown := regexp.MustCompile(`(?m)^\s*error\b`).MatchString(strings.Join(step.Output, "\n"))
 	if (err != nil) != shown {
-		s.Fatalf("%s: %s: %v\n%s", step.Where, step.Command, err, all.text.String())
+		s.Fatalf("%s: %s: %v\n%s", step.Where, step.Command, err, s.Printed)
 	}
 	switch {
 	case question != nil:
@@ -128,8 +124,8 @@ func (s *Shell) Do(step Step) {
 		}
 	case len(step.Output) > 0:
 		want := plain(strings.Join(step.Output, "\n"))
-		if diff := cmp.Diff(want, plain(out.String())); diff != "" && !slices.Equal(want, plain(all.text.String())) {
-			s.Errorf("%s: the document (-) differs from what %s prints (+):\n%s\nall of it:\n%s", step.Where, step.Command, diff, all.text.String())
+		if diff := cmp.Diff(want, plain(out.String())); diff != "" && !slices.Equal(want, plain(s.Printed)) {
+			s.Errorf("%s: the document (-) differs from what %s prints (+):\n%s\nall of it:\n%s", step.Where, step.Command, diff, s.Printed)
 		}
 	}
 	s.follow(after)
@@ -139,18 +135,6 @@ func (s *Shell) Do(step Step) {
 func Missing(step Step, output string) []string {
 	there := plain(output)
 	return slices.DeleteFunc(plain(strings.Join(step.Output, "\n")), func(line string) bool { return slices.Contains(there, line) })
-}
-
-// both collects what a command writes to stdout and stderr.
-type both struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *both) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
 }
 
 // follow sets the folder, KUBECONFIG and PATH of the next step to those with which this one ended.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
@@ -31,44 +33,36 @@ type counters struct {
 }
 
 // findNodes finds the control groups of the lab's machines: lxc-NUMBER-MACHINE.libvirt-lxc, below the group of the lab.
-func findNodes(l *lab.Lab) (*nodes, error) {
+func findNodes(ctx context.Context, l *lab.Lab) (*nodes, error) {
 	own, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", l.PID))
 	if err != nil {
 		return nil, err
 	}
-	_, id, ok := strings.Cut(string(own), "/nixbench-lab-")
-	if !ok {
+	above := regexp.MustCompile("/nixbench-lab-[^/\n]+").FindString(string(own))
+	if above == "" {
 		return nil, errors.New("the lab's first process is in no control group nixbench-lab-…")
 	}
-	id, _, _ = strings.Cut(strings.SplitN(id, "\n", 2)[0], "/")
 	n := &nodes{}
 	for _, m := range l.Machines {
 		group := ""
-		for _, root := range []string{"/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup"} {
-			_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error { // ignore errors: groups of other labs can disappear during the walk
-				if err == nil && group == "" && d.IsDir() && strings.HasSuffix(path, "-"+m.Name+".libvirt-lxc") && strings.Contains(path, "nixbench-lab-"+id+"/") {
-					if _, err := readUsage(path); err == nil {
-						group = path
-					}
+		_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, _ fs.DirEntry, err error) error { // ignore errors: groups of other labs can disappear during the walk
+			if err == nil && strings.HasSuffix(path, "-"+m.Name+".libvirt-lxc") && strings.Contains(path, above+"/") {
+				if _, err := readUsage(path); err == nil {
+					group = path
+					return filepath.SkipAll
 				}
-				return nil
-			})
-		}
+			}
+			return nil
+		})
 		if group == "" {
 			return nil, fmt.Errorf("no control group of %s accounts processor time", m.Name)
 		}
 		n.groups = append(n.groups, group)
 	}
-	if n.trace, err = startTracer(n.groups); err != nil {
+	if n.trace, err = startTracer(ctx, n.groups); err != nil {
 		fmt.Fprintln(os.Stderr, "note: programs are not counted:", err)
 	}
 	return n, nil
-}
-
-func (n *nodes) stop() {
-	if n.trace != nil {
-		n.trace.socket.Close()
-	}
 }
 
 // readUsage returns the processor seconds that a control group has used. It supports cgroup v1 and v2.
@@ -106,10 +100,8 @@ func (n *nodes) readQuiet(ctx context.Context) (c counters, err error) {
 		if err != nil {
 			return c, err
 		}
-		select {
-		case <-ctx.Done():
+		if !engine.Sleep(ctx, period) {
 			return c, ctx.Err()
-		case <-time.After(period):
 		}
 		if c.cpu, err = n.readCPU(); err != nil {
 			return c, err
@@ -137,9 +129,9 @@ type tracer struct {
 	lost   bool // the kernel has discarded events
 }
 
-// startTracer subscribes to the kernel's process events. The kernel must have CONFIG_PROC_EVENTS, and this process must be in the
+// startTracer subscribes to the kernel's process events, until ctx ends. The kernel must have CONFIG_PROC_EVENTS, and this process must be in the
 // initial process and network namespaces.
-func startTracer(groups []string) (*tracer, error) {
+func startTracer(ctx context.Context, groups []string) (*tracer, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.NETLINK_CONNECTOR)
 	if err != nil {
 		return nil, err
@@ -170,6 +162,7 @@ func startTracer(groups []string) (*tracer, error) {
 		})
 	}
 	go t.readEvents()
+	context.AfterFunc(ctx, func() { t.socket.Close() })
 	return t, nil
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -40,32 +39,27 @@ var scenarios = []scenario{
 
 // runner measures the scenarios with each tool on the machines of a lab.
 type runner struct {
-	options
-	generations int
-	size        int
-	lab         *lab.Lab
-	nodes       *nodes
-	tools       []*tool
-	salt        string // part of store paths that no earlier measurement has made
-	counter     int
-	large       string // the store path that copy-one and copy-all copy, if it is built
+	machines, repeat, load int
+	generations, size      int
+	dir                    string // folder for all files; it is removed at the end
+	lab                    *lab.Lab
+	nodes                  *nodes
+	tools                  []*tool
+	salt                   string // part of store paths that no earlier measurement has made
+	counter                int
+	large                  string // the store path that copy-one and copy-all copy, if it is built
 }
 
 // run measures the scenarios, and returns the figures by the name of the scenario and the name of the tool.
 func run(ctx context.Context, args []string) (results map[string]map[string][]figures, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	r := &runner{salt: strconv.FormatInt(time.Now().UnixNano(), 36)}
 	if r.dir, err = os.MkdirTemp("", "nixbench-bench-"); err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(r.dir)
-	set := flag.NewFlagSet("bench", flag.ContinueOnError)
-	names := set.String("scenario", "", "run only these scenarios: `NAMES` between commas (default: all)")
-	set.IntVar(&r.generations, "generations", 0, "first give the nodes `N` generations of the system profile")
-	set.IntVar(&r.size, "size", 300, "size of the path that copy-one and copy-all copy, in `MB`")
-	if err := r.parse(set, args); err != nil {
-		return nil, err
-	}
-	selected, err := selectScenarios(*names)
+	selected, err := r.parse(args)
 	if err != nil {
 		return nil, err
 	}
@@ -77,11 +71,7 @@ func run(ctx context.Context, args []string) (results map[string]map[string][]fi
 		return nil, err
 	}
 	r.lab = l
-	if r.nodes, err = findNodes(l); err != nil {
-		return nil, err
-	}
-	defer r.nodes.stop()
-	if r.tools, err = r.makeTools(); err != nil {
+	if r.nodes, err = findNodes(ctx, l); err != nil {
 		return nil, err
 	}
 	if err := r.makeGenerations(ctx); err != nil {
@@ -90,9 +80,7 @@ func run(ctx context.Context, args []string) (results map[string]map[string][]fi
 	defer func() { // if this fails, the next garbage collection deletes the path
 		_ = exec.Command("sh", "-c", deleteLarge(r.large)).Run()
 	}()
-	stop, err := startLoad(r.load)
-	defer stop()
-	if err != nil {
+	if err := startLoad(ctx, r.load); err != nil {
 		return nil, err
 	}
 	failed := 0
@@ -154,7 +142,7 @@ func selectScenarios(names string) (out []scenario, err error) {
 func (r *runner) measureRun(ctx context.Context, s scenario, t *tool) (f figures, err error) {
 	r.counter++
 	if !t.current || t.applied.keys != s.keys || t.applied.fresh != 0 || t.applied.large {
-		if err := r.apply(ctx, t, hive{keys: s.keys, line: r.counter, keyVersion: r.counter}); err != nil {
+		if _, err := r.runTool(ctx, t, "switch", "", hive{keys: s.keys, line: r.counter, keyVersion: r.counter}); err != nil {
 			return nil, fmt.Errorf("prepare: %w", err)
 		}
 		r.counter++
@@ -188,22 +176,7 @@ func (r *runner) measureRun(ctx context.Context, s scenario, t *tool) (f figures
 		}
 		f[programs] = float64(after.programs-before.programs) / addressed
 	}
-	for _, other := range r.tools {
-		other.current = false
-	}
-	t.applied, t.current = measured, !s.one
 	return f, r.checkNodes(ctx, s, measured)
-}
-
-func (r *runner) apply(ctx context.Context, t *tool, h hive) error {
-	if _, err := r.runTool(ctx, t, "switch", "", h); err != nil {
-		return err
-	}
-	for _, other := range r.tools {
-		other.current = false
-	}
-	t.applied, t.current = h, true
-	return nil
 }
 
 // runTool writes the hive h for the tool t, and runs the tool inside of the lab's network, on all nodes or on the node named on.
@@ -221,7 +194,14 @@ func (r *runner) runTool(ctx context.Context, t *tool, goal, on string, h hive) 
 	cmd := r.lab.NetworkCommand(ctx, argv[0], argv[1:]...)
 	cmd.Dir = t.dir
 	cmd.Env = append(os.Environ(), "HOME="+r.dir, "NIX_CONFIG="+fixture.NixConfig, "SSH_AUTH_SOCK=", "NO_COLOR=1", "NIX_PATH=nixpkgs="+nixpkgs)
-	return measure(cmd)
+	f, err := measure(cmd)
+	if err == nil && goal != "build" {
+		for _, other := range r.tools {
+			other.current = false
+		}
+		t.applied, t.current = h, on == ""
+	}
+	return f, err
 }
 
 // checkNodes returns an error if a node does not have what the hive contains, so that no tool is measured that did nothing.
@@ -248,7 +228,7 @@ func (r *runner) makeGenerations(ctx context.Context) error {
 	if r.generations == 0 {
 		return nil
 	}
-	if err := r.apply(ctx, r.tools[0], hive{}); err != nil {
+	if _, err := r.runTool(ctx, r.tools[0], "switch", "", hive{}); err != nil {
 		return err
 	}
 	r.tools[0].current = false // the first tool must deploy again, because it records the number of the current generation

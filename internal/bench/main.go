@@ -17,7 +17,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -29,14 +28,6 @@ const (
 	timeLimit = 2 * time.Hour   // for all measurements together
 	runLimit  = 5 * time.Minute // for one run of a deploy tool
 )
-
-// options contains the flags of the command line.
-type options struct {
-	machines, repeat, load int
-	program, against       string // paths of the measured nixbench, and of another one with which it is compared
-	againstCommand         string // a shell command of another deploy tool, used instead of against
-	dir                    string // folder for all files; it is removed at the end
-}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -50,33 +41,36 @@ func main() {
 	}
 }
 
-// parse adds the flags to set, parses the arguments, and builds nixbench unless --program is given.
-func (o *options) parse(set *flag.FlagSet, args []string) error {
-	set.IntVar(&o.machines, "machines", 10, "start `N` machines")
-	set.IntVar(&o.repeat, "repeat", 3, "measure `N` times, and print medians")
-	set.IntVar(&o.load, "load", 0, "run `N` busy loops at the same time")
-	set.StringVar(&o.program, "program", "", "measure this `BINARY` of nixbench (default: build it from these sources)")
-	set.StringVar(&o.against, "against", "", "run this `BINARY` of nixbench in turn with the first one, and print ratios")
-	set.StringVar(&o.againstCommand, "against-command", "", "the same with a command `LINE` of sh. Its variables: HIVE, the folder of\nhive.nix; GOAL: switch, upload-keys, push or build; ON: the nodes, * or a name")
+// parse parses the arguments, builds nixbench unless -program is given, and returns the scenarios to measure.
+func (r *runner) parse(args []string) ([]scenario, error) {
+	set := flag.NewFlagSet("bench", flag.ContinueOnError)
+	names := set.String("scenario", "", "run only these scenarios: `NAMES` between commas (default: all)")
+	set.IntVar(&r.generations, "generations", 0, "first give the nodes `N` generations of the system profile")
+	set.IntVar(&r.size, "size", 300, "size of the path that copy-one and copy-all copy, in `MB`")
+	set.IntVar(&r.machines, "machines", 10, "start `N` machines")
+	set.IntVar(&r.repeat, "repeat", 3, "measure `N` times, and print medians")
+	set.IntVar(&r.load, "load", 0, "run `N` busy loops at the same time")
+	program := set.String("program", "", "measure this `BINARY` of nixbench (default: build it from these sources)")
+	against := set.String("against", "", "run this `BINARY` of nixbench in turn with the first one, and print ratios")
+	command := set.String("against-command", "", "the same with a command `LINE` of sh. Its variables: HIVE, the folder of\nhive.nix; GOAL: switch, upload-keys, push or build; ON: the nodes, * or a name")
 	if err := set.Parse(args); err != nil {
-		return err
+		return nil, err
 	}
-	if set.NArg() > 0 || o.machines < 1 || o.repeat < 1 || o.against != "" && o.againstCommand != "" {
-		return errors.New("expected at least one machine and one run, at most one of -against and -against-command, and no arguments")
+	if set.NArg() > 0 || r.machines < 1 || r.repeat < 1 || *against != "" && *command != "" {
+		return nil, errors.New("expected at least one machine and one run, at most one of -against and -against-command, and no arguments")
 	}
-	for _, path := range []*string{&o.program, &o.against} {
-		if *path != "" {
-			var err error
-			if *path, err = filepath.Abs(*path); err != nil {
-				return err
-			}
-		}
+	selected, err := selectScenarios(*names)
+	if err == nil && *program == "" {
+		*program = filepath.Join(r.dir, "nixbench")
+		err = fixture.BuildProgram(*program)
 	}
-	if o.program != "" {
-		return nil
+	if err != nil {
+		return nil, err
 	}
-	o.program = filepath.Join(o.dir, "nixbench")
-	return fixture.BuildProgram(o.program)
+	if err := r.addTool("new", *program, ""); err != nil || *against+*command == "" {
+		return selected, err
+	}
+	return selected, r.addTool("against", *against, *command)
 }
 
 // A tool is a deploy tool that is measured: a nixbench, or a shell command.
@@ -87,19 +81,12 @@ type tool struct {
 	current                 bool   // the nodes still have what this tool has applied last
 }
 
-// makeTools returns the measured nixbench, and the tool with which it is compared, if there is one. It creates a folder for each of them.
-func (o *options) makeTools() ([]*tool, error) {
-	tools := []*tool{{label: "new", program: o.program}}
-	if o.against+o.againstCommand != "" {
-		tools = append(tools, &tool{label: "against", program: o.against, command: o.againstCommand})
-	}
-	for _, t := range tools {
-		t.dir = filepath.Join(o.dir, "hive-"+t.label)
-		if err := os.Mkdir(t.dir, 0o700); err != nil {
-			return nil, err
-		}
-	}
-	return tools, nil
+// addTool adds a tool to measure, and creates its folder. The program may be a relative path; command is used instead of it.
+func (r *runner) addTool(label, program, command string) error {
+	program, err := filepath.Abs(program)
+	t := &tool{label: label, program: program, command: command, dir: filepath.Join(r.dir, "hive-"+label)}
+	r.tools = append(r.tools, t)
+	return errors.Join(err, os.Mkdir(t.dir, 0o700))
 }
 
 // argv returns the command line for a goal (such as switch). on is the name of a node, or empty for all nodes. A shell command gets goal
@@ -134,26 +121,14 @@ func measure(cmd *exec.Cmd) (figures, error) {
 	return figures{wall: took.Seconds(), hereCPU: float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9, hereMemory: float64(usage.Maxrss) / 1000}, nil
 }
 
-// startLoad starts processes with busy loops. They end when stop is called, when this process ends, or after an hour of processor time.
-func startLoad(loops int) (stop func(), err error) {
-	var running []*exec.Cmd
-	stop = func() {
-		for _, cmd := range running {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-	}
+// startLoad starts processes with busy loops. They end with ctx, when this process ends, or after an hour of processor time.
+func startLoad(ctx context.Context, loops int) error {
 	for range loops {
-		cmd := exec.Command("sh", "-c", "ulimit -t 3600; while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; done")
+		cmd := exec.CommandContext(ctx, "sh", "-c", "ulimit -t 3600; while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; done")
 		if err := cmd.Start(); err != nil {
-			return stop, fmt.Errorf("start a busy loop: %w", err)
+			return fmt.Errorf("start a busy loop: %w", err)
 		}
-		running = append(running, cmd)
+		go cmd.Wait()
 	}
-	return stop, nil
-}
-
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -24,21 +25,19 @@ var metrics = []metric{wall, nodeCPU, hereCPU, hereMemory, programs}
 // figures contains the values of one run of a deploy tool. A metric that was not measured is missing.
 type figures map[metric]float64
 
-// medians returns the median of each metric that all runs have.
-func medians(runs []figures) figures {
-	out := figures{}
-	for _, m := range metrics {
-		var values []float64
-		for _, r := range runs {
-			if v, ok := r[m]; ok {
-				values = append(values, v)
-			}
-		}
-		if len(values) > 0 && len(values) == len(runs) {
-			out[m] = median(values)
+// median returns the median of a metric. The second result is false if a run does not have the metric.
+func median(runs []figures, m metric) (float64, bool) {
+	var values []float64
+	for _, r := range runs {
+		if v, ok := r[m]; ok {
+			values = append(values, v)
 		}
 	}
-	return out
+	if len(values) == 0 || len(values) < len(runs) {
+		return 0, false
+	}
+	slices.Sort(values)
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2, true
 }
 
 // printTable prints the medians of each tool, and the ratios of the first tool's medians to those of the second tool.
@@ -53,7 +52,7 @@ func printTable(w io.Writer, title string, tools []*tool, runs map[string][]figu
 		row, values := []string{"  " + string(m)}, []float64{}
 		for _, t := range tools {
 			text := "-"
-			if v, ok := medians(runs[t.label])[m]; ok {
+			if v, ok := median(runs[t.label], m); ok {
 				text, values = strconv.FormatFloat(v, 'f', 2, 64), append(values, v)
 			}
 			row = append(row, text)

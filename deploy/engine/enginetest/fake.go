@@ -28,8 +28,9 @@ type Fake struct {
 	Undrainable string // the node whose drain fails
 }
 
-// call records a call of an engine's method on a node, and returns an error if the test has set Refuse to this method.
-func (s *Fake) call(what, node string) error {
+// call records a call of an engine's method on a node, and makes the change of the method. If the test has set Refuse to this method, call
+// returns an error instead.
+func (s *Fake) call(what, node string, change func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Calls = append(s.Calls, what+" "+node)
@@ -39,8 +40,11 @@ func (s *Fake) call(what, node string) error {
 	if s.Refuse == what {
 		return errors.New("the engine refuses")
 	}
+	change()
 	return nil
 }
+
+func nothing() {}
 
 func (s *Fake) Members(context.Context) (map[string]engine.Status, error) {
 	s.mu.Lock()
@@ -58,13 +62,10 @@ func (s *Fake) Drain(ctx context.Context, nodes []string, o engine.DrainOptions,
 	if o.Removal {
 		what = "drain for removal"
 	}
-	s.mu.Lock()
-	s.Options = o
-	s.mu.Unlock()
 	s.setDrained(nodes, true)
 	for _, node := range nodes {
 		report(node, "drains")
-		err := errors.Join(ctx.Err(), s.call(what, node))
+		err := errors.Join(ctx.Err(), s.call(what, node, func() { s.Options = o }))
 		if err == nil && s.Undrainable == node {
 			err = errors.New("its work does not end")
 		}
@@ -117,40 +118,25 @@ func (s *Fake) FindFaults(_ context.Context, node string) ([]engine.Fault, error
 }
 
 func (s *Fake) ControlUnit(_ context.Context, node, verb, unit string) error {
-	err := s.call(verb, node+" "+unit)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.Stopped, node)
-	return err
+	return s.call(verb, node+" "+unit, func() { delete(s.Stopped, node) })
 }
 
 func (s *Fake) Controllers() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []string
-	for _, node := range slices.Sorted(maps.Keys(s.Registered)) {
-		if s.Registered[node].OneByOne {
-			out = append(out, node)
-		}
-	}
-	return out
+	nodes := slices.Sorted(maps.Keys(s.Registered))
+	return slices.DeleteFunc(nodes, func(node string) bool { return !s.Registered[node].OneByOne })
 }
 
 func (s *Fake) RemoveMember(_ context.Context, node string) error {
-	if err := s.call("remove", node); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.Registered, node)
-	return nil
+	return s.call("remove", node, func() { delete(s.Registered, node) })
 }
 
 func (s *Fake) Versions(context.Context, []string) (map[string]engine.Change, error) {
 	return nil, nil
 }
 
-func (s *Fake) Admit(_ context.Context, node string) error { return s.call("admit", node) }
+func (s *Fake) Admit(_ context.Context, node string) error { return s.call("admit", node, nothing) }
 
 func (s *Fake) WaitReady(_ context.Context, node string, report engine.Report) error {
 	report(node, "waits")
@@ -160,26 +146,27 @@ func (s *Fake) WaitReady(_ context.Context, node string, report engine.Report) e
 	if isMember && !m.Ready {
 		return errors.New("it is not ready")
 	}
-	return s.call("wait for", node)
+	return s.call("wait for", node, nothing)
 }
 
 func (s *Fake) Uncordon(_ context.Context, node string) error {
-	if err := s.call("uncordon", node); err != nil {
-		return err
+	err := s.call("uncordon", node, nothing)
+	if err == nil {
+		s.setDrained([]string{node}, false)
 	}
-	s.setDrained([]string{node}, false)
-	return nil
+	return err
 }
 
 func (s *Fake) Conditions(engine.CheckOptions) []check.Condition {
-	return []check.Condition{{Name: "well", Probe: func(context.Context) error { return s.call("look", "") }}}
+	return []check.Condition{{Name: "well", Probe: func(context.Context) error { return s.call("look", "", nothing) }}}
 }
+
 func (s *Fake) Adjust(_ context.Context, nodes []string, _ bool) (map[string][]string, error) {
 	changes := map[string][]string{}
 	for _, node := range nodes {
 		changes[node] = []string{"label a=b", "no label c"}
 	}
-	return changes, s.call("adjust", strings.Join(nodes, " "))
+	return changes, s.call("adjust", strings.Join(nodes, " "), nothing)
 }
 
 // MemberCalls returns the recorded calls without those of Adjust, in the order of the calls.

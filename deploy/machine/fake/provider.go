@@ -27,7 +27,7 @@ var _ provider.Provider = (*Hypervisor)(nil)
 func New() *Hypervisor {
 	return &Hypervisor{
 		Name: "fake", Kind: provider.VM, Memory: 64 << 30,
-		World: World{domains: map[string]*domain{}, parts: map[string]map[string]string{}, networks: map[string]*network{}, images: map[string]map[string]bool{}, hangs: map[string]error{}},
+		World: World{domains: map[string]*domain{}, parts: map[string]string{}, networks: map[string]*network{}, images: map[string]map[string]bool{}, hangs: map[string]error{}},
 	}
 }
 
@@ -55,10 +55,10 @@ func (h *Hypervisor) Survey(ctx context.Context, c provider.Cluster, net provide
 
 func (h *Hypervisor) machines(c provider.Cluster) []provider.Actual {
 	found := map[string]provider.Actual{}
-	for k, parts := range h.parts {
-		if id, node, _ := strings.Cut(k, " "); id == c.ID {
-			_, hasDisk := parts["disk"]
-			found[node] = provider.Actual{Node: node, Image: parts["disk"], State: provider.Incomplete, HasDisk: hasDisk}
+	for k := range h.parts {
+		if fields := strings.Fields(k); fields[1] == c.ID {
+			image, hasDisk := h.parts["disk "+machineKey(c, fields[2])]
+			found[fields[2]] = provider.Actual{Node: fields[2], Image: image, State: provider.Incomplete, HasDisk: hasDisk}
 		}
 	}
 	for _, d := range h.domains {
@@ -114,35 +114,28 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provider.Cluster, g provider
 			h.networks[g.Network.Name].Reservations = slices.Clone(g.Reservations)
 		}},
 	}
-	if err := h.runSteps(ctx, step, all...); err != nil {
-		return err
-	}
 	for _, i := range g.Images {
-		if err := h.runStep(ctx, Step{Op: "prepare", Name: "image", Detail: i.Hash}, func() {
+		all = append(all, change{"image", true, func() {
 			if h.images[i.Hash] == nil {
 				h.images[i.Hash] = map[string]bool{}
 			}
 			h.images[i.Hash][c.ID] = true
-		}); err != nil {
-			return err
-		}
+		}})
 	}
-	return ctx.Err()
+	return h.runSteps(ctx, step, all...)
 }
 
 func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provider.Network, s provider.Spec) error {
 	step := func(name string) Step { return Step{Op: "ensure", Node: s.Node, Name: name} }
-	machine, k := c.MachineName(s.Node), partsKey(c, s.Node)
+	machine, seed, disk := c.MachineName(s.Node), "seed "+machineKey(c, s.Node), "disk "+machineKey(c, s.Node)
 	var d *domain
 	var prepared, hasSeed, hasDisk, restart bool
 	var image string
 	h.do(func() {
 		d, prepared = h.domains[machine], h.images[s.Image.Hash] != nil
-		_, hasSeed = h.parts[k]["seed"]
-		image, hasDisk = h.parts[k]["disk"]
-		if d != nil {
-			restart = d.spec.Definition() != s.Definition()
-		}
+		_, hasSeed = h.parts[seed]
+		image, hasDisk = h.parts[disk]
+		restart = d != nil && d.spec.Definition() != s.Definition()
 	})
 	missing := !hasDisk
 	hasDisk = hasDisk && (d != nil || !s.NewDisks) // a disk without a domain may be from an interrupted creation
@@ -160,8 +153,8 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provide
 		image = s.Image.Hash
 	}
 	if err := h.runSteps(ctx, step(""),
-		change{"seed", !hasSeed, func() { h.putPart(k, "seed", "") }},
-		change{"disk", !hasDisk, func() { h.putPart(k, "disk", image) }},
+		change{"seed", !hasSeed, func() { h.parts[seed] = "" }},
+		change{"disk", !hasDisk, func() { h.parts[disk] = image }},
 		change{"stop", restart, func() { d.stop() }},
 		change{"define", d == nil || restart || missing, func() {
 			if d == nil {
@@ -174,13 +167,6 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provider.Cluster, net provide
 		return err
 	}
 	return h.startDomain(ctx, step, c, s.Node)
-}
-
-func (w *World) putPart(machine, part, content string) {
-	if w.parts[machine] == nil {
-		w.parts[machine] = map[string]string{}
-	}
-	w.parts[machine][part] = content
 }
 
 func (h *Hypervisor) startDomain(ctx context.Context, step func(name string) Step, c provider.Cluster, node string) error {
@@ -206,7 +192,7 @@ func (h *Hypervisor) startDomain(ctx context.Context, step func(name string) Ste
 }
 
 func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string) error {
-	machine, k := c.MachineName(node), partsKey(c, node)
+	machine, k := c.MachineName(node), machineKey(c, node)
 	var d *domain
 	h.withDomain(machine, func(found *domain) {
 		if found.isOwnedBy(c) {
@@ -216,8 +202,8 @@ func (h *Hypervisor) Remove(ctx context.Context, c provider.Cluster, node string
 	return h.runSteps(ctx, Step{Op: "remove", Node: node},
 		change{"stop", d != nil, func() { d.stop() }},
 		change{"undefine", d != nil, func() { delete(h.domains, machine) }},
-		change{"disk", true, func() { delete(h.parts[k], "disk") }},
-		change{"seed", true, func() { delete(h.parts, k) }},
+		change{"disk", true, func() { delete(h.parts, "disk "+k) }},
+		change{"seed", true, func() { delete(h.parts, "seed "+k) }},
 	)
 }
 
@@ -268,10 +254,10 @@ func (h *Hypervisor) Clean(ctx context.Context, c provider.Cluster, last bool) e
 	}
 	return errors.Join(inUse, h.runStep(ctx, Step{Op: "clean", Name: "image"}, func() {
 		used := map[string]bool{}
-		for k, parts := range h.parts {
-			used[parts["disk"]] = true
-			if id, _, _ := strings.Cut(k, " "); id == c.ID {
-				used[c.ID+parts["disk"]] = true
+		for k, image := range h.parts {
+			used[image] = true
+			if strings.Fields(k)[1] == c.ID {
+				used[c.ID+image] = true
 			}
 		}
 		for _, hash := range sortedKeys(h.images) {

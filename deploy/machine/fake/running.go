@@ -70,11 +70,11 @@ func (h *Hypervisor) ShutDown(ctx context.Context, c provider.Cluster, node stri
 	var hangs bool
 	h.do(func() { refusal, hangs = h.hangs[c.MachineName(node)] })
 	if hangs && !force {
-		if refusal != nil {
-			return h.fail(step, refusal)
+		if refusal == nil {
+			<-ctx.Done()
+			refusal = context.Cause(ctx)
 		}
-		<-ctx.Done()
-		return h.fail(step, context.Cause(ctx))
+		return h.fail(step, refusal)
 	}
 	return h.runStep(ctx, step, d.stop)
 }
@@ -118,7 +118,7 @@ func (h *Hypervisor) runSteps(ctx context.Context, s Step, all ...change) error 
 			return err
 		}
 	}
-	return nil
+	return ctx.Err()
 }
 
 // runStep records the step, calls onStep without the lock, and makes the change by calling change with the lock held.

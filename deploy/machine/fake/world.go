@@ -15,8 +15,8 @@ import (
 // World is what exists on a simulated hypervisor. Its methods observe and change it without the provider.
 type World struct {
 	mu       sync.Mutex
-	domains  map[string]*domain           // domains by name
-	parts    map[string]map[string]string // parts of each machine, by partsKey: "seed", and "disk" with the image's hash
+	domains  map[string]*domain // domains by name
+	parts    map[string]string  // the parts of machines, by "seed" or "disk" and machineKey; the value is the hash of a disk's image
 	networks map[string]*network
 	images   map[string]map[string]bool // hash of an image → ids of the clusters that use the image
 	hangs    map[string]error           // domain that does not shut down → the hypervisor's refusal to ask it; nil: it ignores the request
@@ -45,18 +45,16 @@ type network struct {
 // Step is a point in an operation, just before a change on the hypervisor. Name is one of
 //
 //	survey:  read
-//	prepare: network, reservations, image (Detail is the image's hash)
+//	prepare: network, reservations, image
 //	ensure:  seed, disk, stop, define, start, resume
 //	remove:  stop, undefine, disk, seed
 //	clean:   network, image
 //	power:   shut down, start
 type Step struct {
-	Op, Node, Name, Detail string
+	Op, Node, Name string
 }
 
-func (s Step) String() string {
-	return fmt.Sprintf("%s %s %s %s", s.Op, s.Node, s.Name, s.Detail)
-}
+func (s Step) String() string { return s.Op + " " + s.Node + " " + s.Name }
 
 // do calls f with the lock held.
 func (w *World) do(f func()) {
@@ -85,11 +83,7 @@ func (w *World) Objects() (all []string) {
 		for name := range w.domains {
 			all = append(all, "domain "+name)
 		}
-		for machine, parts := range w.parts {
-			for part := range parts {
-				all = append(all, part+" "+machine)
-			}
-		}
+		all = append(all, slices.Collect(maps.Keys(w.parts))...)
 		for name, n := range w.networks {
 			all = append(all, "network "+name)
 			for _, r := range n.Reservations {
@@ -134,7 +128,7 @@ func (w *World) CopyMachine(name, as string) {
 func (w *World) RemoveDomain(name string) { w.do(func() { delete(w.domains, name) }) }
 
 func (w *World) RemoveDisk(c provider.Cluster, node string) {
-	w.do(func() { delete(w.parts[partsKey(c, node)], "disk") })
+	w.do(func() { delete(w.parts, "disk "+machineKey(c, node)) })
 }
 
 // StopNetwork stops a network and, unless keep is set, removes its definition.
@@ -187,7 +181,7 @@ func (d *domain) state() provider.State {
 	return cmp.Or(d.heldState, map[bool]provider.State{true: provider.Off, false: provider.Running}[d.boot == 0])
 }
 
-// partsKey returns the key of a machine's disk and seed in World.parts.
-func partsKey(c provider.Cluster, node string) string { return c.ID + " " + node }
+// machineKey returns the end of the keys of a machine's disk and seed in World.parts.
+func machineKey(c provider.Cluster, node string) string { return c.ID + " " + node }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -12,24 +12,15 @@ import (
 
 // forward connects a channel to the unix socket or the TCP address that the client has named.
 func (s *Server) forward(ctx context.Context, offered ssh.NewChannel) {
-	network, addr := "unix", ""
-	var socket struct {
-		Path, Reserved0 string
-		Reserved1       uint32
+	var to struct { // the beginning of the data is the same for unix sockets, for which Port is without meaning
+		Name string
+		Port uint32
+		Rest []byte `ssh:"rest"`
 	}
-	var tcp struct {
-		Host     string
-		Port     uint32
-		FromHost string
-		FromPort uint32
-	}
-	var err error
+	err := ssh.Unmarshal(offered.ExtraData(), &to)
+	network, addr := "unix", to.Name
 	if offered.ChannelType() == "direct-tcpip" {
-		err = ssh.Unmarshal(offered.ExtraData(), &tcp)
-		network, addr = "tcp", net.JoinHostPort(tcp.Host, strconv.Itoa(int(tcp.Port)))
-	} else {
-		err = ssh.Unmarshal(offered.ExtraData(), &socket)
-		addr = socket.Path
+		network, addr = "tcp", net.JoinHostPort(to.Name, strconv.Itoa(int(to.Port)))
 	}
 	if s.opts.ForbidForwarding {
 		offered.Reject(ssh.Prohibited, "open failed")

@@ -7,6 +7,7 @@
 package sshtest
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -14,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,11 +25,11 @@ import (
 // Options configure a server. The zero value accepts every key, runs commands with sh
 // and allows all forwarding.
 type Options struct {
-	Port           int             // on 127.0.0.1; 0: a free port
-	HostKeys       []ssh.Signer    // nil: one new ed25519 key
-	AuthorizedKeys []ssh.PublicKey // nil: every key is accepted
-	Handler        Handler         // nil: sh runs the line
-	Env            []string        // environment of sh; nil: the environment of the test's process
+	Port          int           // on 127.0.0.1; 0: a free port
+	HostKey       ssh.Signer    // nil: a new ed25519 key
+	AuthorizedKey ssh.PublicKey // nil: every key is accepted
+	Handler       Handler       // nil: sh runs the line
+	Env           []string      // environment of sh; nil: the environment of the test's process
 
 	RepeatMarks      bool  // print each mark of a command several times, as a compromised node could do; needs Handler
 	ForbidForwarding bool  // refuse unix sockets and TCP connections
@@ -42,7 +42,6 @@ type Server struct {
 	opts       Options
 	config     *ssh.ServerConfig
 	listener   net.Listener
-	hostKey    ssh.PublicKey
 	handshakes atomic.Int64
 	commands   atomic.Int64
 	printMarks bool // print the announcements of a command, because Handler does not run its scripts
@@ -57,27 +56,23 @@ type Server struct {
 	work   sync.WaitGroup
 }
 
-func Start(opts Options) (*Server, error) {
-	announce := opts.Handler != nil
+func Start(opts Options) (_ *Server, err error) {
+	printMarks := opts.Handler != nil
 	if opts.Handler == nil {
 		opts.Handler = shellHandler(opts.Env)
 	}
-	if len(opts.HostKeys) == 0 {
-		key, err := ssh.ParsePrivateKey(GeneratePrivateKey())
-		if err != nil {
+	if opts.HostKey == nil {
+		if opts.HostKey, err = ssh.ParsePrivateKey(GeneratePrivateKey()); err != nil {
 			return nil, err
 		}
-		opts.HostKeys = []ssh.Signer{key}
 	}
-	s := &Server{opts: opts, printMarks: announce, hostKey: opts.HostKeys[0].PublicKey(), open: map[net.Conn]bool{}, froze: make(chan struct{})}
-	s.config = s.serverConfig()
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", opts.Port))
-	if err != nil {
-		return nil, fmt.Errorf("start the test ssh server: %w", err)
+	s := &Server{opts: opts, printMarks: printMarks, open: map[net.Conn]bool{}, froze: make(chan struct{})}
+	s.config = &ssh.ServerConfig{PublicKeyCallback: s.authorize}
+	s.config.AddHostKey(opts.HostKey)
+	if s.listener, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", opts.Port)); err == nil {
+		s.work.Go(s.acceptConns)
 	}
-	s.listener = listener
-	s.work.Go(s.acceptConns)
-	return s, nil
+	return s, err
 }
 
 // GeneratePrivateKey generates an ed25519 key and returns it as PEM, for a file of a client's IdentityFiles.
@@ -90,24 +85,11 @@ func GeneratePrivateKey() []byte {
 	return pem.EncodeToMemory(block)
 }
 
-func (s *Server) serverConfig() *ssh.ServerConfig {
-	config := &ssh.ServerConfig{
-		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
-			if s.opts.AuthorizedKeys == nil {
-				return nil, nil
-			}
-			for _, allowed := range s.opts.AuthorizedKeys {
-				if string(allowed.Marshal()) == string(key.Marshal()) {
-					return nil, nil
-				}
-			}
-			return nil, errors.New("key not authorized")
-		},
+func (s *Server) authorize(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+	if allowed := s.opts.AuthorizedKey; allowed != nil && !bytes.Equal(allowed.Marshal(), key.Marshal()) {
+		return nil, errors.New("key not authorized")
 	}
-	for _, key := range s.opts.HostKeys {
-		config.AddHostKey(key)
-	}
-	return config
+	return nil, nil
 }
 
 // Addr returns host:port.
@@ -115,16 +97,16 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 func (s *Server) Port() int { return s.listener.Addr().(*net.TCPAddr).Port }
 
-// HostKey returns the first host key, in the format of an authorized_keys file.
+// HostKey returns the host key, in the format of an authorized_keys file.
 func (s *Server) HostKey() string {
-	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(s.hostKey)))
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(s.Key())))
 }
 
-func (s *Server) Key() ssh.PublicKey { return s.hostKey }
+func (s *Server) Key() ssh.PublicKey { return s.opts.HostKey.PublicKey() }
 
-// KnownHostsLine returns the line of a known_hosts file that contains the server's first host key.
+// KnownHostsLine returns the line of a known_hosts file that contains the server's host key.
 func (s *Server) KnownHostsLine() string {
-	return "[127.0.0.1]:" + strconv.Itoa(s.Port()) + " " + s.HostKey()
+	return fmt.Sprintf("[127.0.0.1]:%d %s", s.Port(), s.HostKey())
 }
 
 // Handshakes returns the number of logins so far.
