@@ -15,12 +15,15 @@ const converges = 90 * time.Second
 var crashed = regexp.MustCompile(`(?m)^panic: |^fatal error: |^goroutine \d+ \[|runtime error: `)
 
 // checkOperation returns the problems of the nixbench run into which the fault was injected. The exit code must
-// be allowed for the fault, and the error message must name what failed.
-func checkOperation(f fault, victim string, o outcome) []string {
+// be allowed for the fault, and the error message must name what failed. after is the time from the fault to the end of the run.
+func checkOperation(f fault, victim string, o outcome, after time.Duration) []string {
+	wrong := checkRun("operation", o)
 	if o.hung {
-		return []string{fmt.Sprintf("operation: it still ran after %v", longest)}
+		return wrong
 	}
-	wrong := checkCrash("operation", o)
+	if f.ends > 0 && after > f.ends {
+		wrong = append(wrong, fmt.Sprintf("operation: it ended %.1f s after %s, more than %v", after.Seconds(), f.name, f.ends))
+	}
 	if !slices.Contains(f.exits, o.code) {
 		wrong = append(wrong, fmt.Sprintf("operation: exit code %d after %s: %s", o.code, f.name, o.message()))
 	}
@@ -33,15 +36,11 @@ func checkOperation(f fault, victim string, o outcome) []string {
 	return wrong
 }
 
-// checkEndTime returns a problem if the run ended too late. after is the time from the fault to the end of the run.
-func checkEndTime(f fault, after time.Duration) []string {
-	if f.ends == 0 || after <= f.ends {
-		return nil
+// checkRun returns a problem if nixbench has crashed or was killed at the time limit.
+func checkRun(what string, o outcome) []string {
+	if o.hung {
+		return []string{fmt.Sprintf("%s: it still ran after %v", what, longest)}
 	}
-	return []string{fmt.Sprintf("operation: it ended %.1f s after %s, more than %v", after.Seconds(), f.name, f.ends)}
-}
-
-func checkCrash(what string, o outcome) []string {
 	if at := crashed.FindString(o.stderr + o.stdout); at != "" {
 		return []string{what + ": it crashed: " + at}
 	}
@@ -50,10 +49,9 @@ func checkCrash(what string, o outcome) []string {
 
 // checkNextApply returns the problems of the first apply after the fault.
 func checkNextApply(o outcome) []string {
-	wrong := checkCrash("next apply", o)
+	wrong := checkRun("next apply", o)
 	switch {
 	case o.hung:
-		wrong = append(wrong, fmt.Sprintf("next apply: it still ran after %v", longest))
 	case o.code != 0:
 		wrong = append(wrong, fmt.Sprintf("next apply: exit code %d: %s", o.code, o.message()))
 	case o.took > converges:

@@ -46,7 +46,7 @@ func failing(code int, message string) outcome {
 // Each kind of problem of the operation is reported, and an operation without a problem is not.
 func TestOperationIsJudged(t *testing.T) {
 	cut, kill, full, term := find(t, "link cut for good"), find(t, "SIGKILL"), find(t, "operator's disk full"), find(t, "SIGTERM")
-	judge := func(f fault, o outcome) []string { return checkOperation(f, "w-1", o) }
+	judge := func(f fault, o outcome) []string { return checkOperation(f, "w-1", o, 0) }
 	expect(t, "named", judge(cut, failing(6, "w-1: cannot reach 192.168.222.2:22")))
 	expect(t, "another node named", judge(cut, failing(6, "w-2: cannot reach it")), "names none of")
 	expect(t, "survived", judge(cut, outcome{}))
@@ -59,9 +59,9 @@ func TestOperationIsJudged(t *testing.T) {
 	expect(t, "killed too late", judge(kill, outcome{}))
 	expect(t, "failed by itself", judge(kill, failing(8, "w-1: ?")), "exit code 8")
 	expect(t, "killed without a kill", judge(term, outcome{code: -1}), "exit code -1")
-	expect(t, "ended soon", checkEndTime(term, time.Second))
-	expect(t, "ended late", checkEndTime(term, 6*time.Second), "ended 6.0 s after SIGTERM")
-	expect(t, "went on", checkEndTime(cut, time.Minute))
+	expect(t, "ended soon", checkOperation(term, "w-1", outcome{}, time.Second))
+	expect(t, "ended late", checkOperation(term, "w-1", outcome{}, 6*time.Second), "ended 6.0 s after SIGTERM")
+	expect(t, "went on", checkOperation(cut, "w-1", outcome{}, time.Minute))
 	expect(t, "full", judge(full, failing(1, "state folder /x: no space left on device")))
 	expect(t, "full and silent", judge(full, failing(1, "oops")), "names none of")
 }

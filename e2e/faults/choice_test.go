@@ -13,20 +13,20 @@ func TestChoices(t *testing.T) {
 	differ := map[string]bool{}
 	for seed := uint64(1); seed <= uint64(pairs); seed++ {
 		c := choose(seed)
-		if again := choose(seed); again.String() != c.String() {
-			t.Errorf("%s, and then %s", c, again)
+		if first, again := (result{choice: c}).line(), (result{choice: choose(seed)}).line(); first != again {
+			t.Errorf("%s, and then %s", first, again)
 		}
 		seen[c.operation.name+"/"+c.fault.name] = true
 		differ[c.phase] = true
 		p, known := usual[c.phase]
 		if !known || !slices.Contains(c.operation.phases, c.phase) {
-			t.Errorf("%s: the operation has no such phase", c)
+			t.Errorf("seed %d: the operation has no such phase", seed)
 		}
 		if c.delay < 0 || c.delay >= p {
-			t.Errorf("%s: the phase is over by then", c)
+			t.Errorf("seed %d: the phase is over by then", seed)
 		}
 		if c.fault.needsMachine && !c.operation.hasMachine(c.victim, c.phase) {
-			t.Errorf("%s: there is no machine yet", c)
+			t.Errorf("seed %d: there is no machine yet", seed)
 		}
 	}
 	if len(seen) != pairs {

@@ -138,7 +138,7 @@ func (k *kit) seed(ctx context.Context, c choice, out string) result {
 	dir := filepath.Join(out, fmt.Sprintf("seed-%d", c.seed))
 	err = os.MkdirAll(dir, 0o755)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "log"), []byte(log.String()), 0o644)
+		err = os.WriteFile(filepath.Join(dir, "log"), []byte(log.String()+"\n"+r.line()+"\n"), 0o644)
 	}
 	if err == nil && r.verdict() == failed {
 		err = s.save(dir)

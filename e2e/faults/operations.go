@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -127,14 +126,6 @@ func choose(seed uint64) choice {
 }
 
 func pick(random *rand.Rand, from []string) string { return from[random.IntN(len(from))] }
-
-func (c choice) String() string {
-	then := ""
-	if c.again {
-		then = "; then destroy again"
-	}
-	return fmt.Sprintf("seed %d: %s, %s %v after the beginning of %s, node %s%s", c.seed, c.operation.name, c.fault.name, c.delay, c.phase, c.victim, then)
-}
 
 // victims returns the nodes that a fault during the operation may affect.
 func (o operation) victims() []string {

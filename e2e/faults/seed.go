@@ -52,7 +52,7 @@ func (s *sandbox) try(ctx context.Context, c choice, sabotage func(*sandbox) err
 		wrong(err.Error())
 		return r
 	}
-	fmt.Fprintf(s.log, "\n# %s\n", c)
+	fmt.Fprintf(s.log, "\n# %s\n", c.operation.name)
 	o, in, err := s.operate(ctx, c, sabotage != nil)
 	if err != nil {
 		wrong(fmt.Sprintf("the fault cannot be healed: %v", err))
@@ -62,8 +62,7 @@ func (s *sandbox) try(ctx context.Context, c choice, sabotage func(*sandbox) err
 	switch in.err {
 	case nil:
 		fmt.Fprintf(s.log, "# %s after %.2f s\n", c.fault.name, in.at.Seconds())
-		wrong(checkOperation(c.fault, c.victim, o)...)
-		wrong(checkEndTime(c.fault, o.took-in.at)...)
+		wrong(checkOperation(c.fault, c.victim, o, o.took-in.at)...)
 	case errMissed:
 		r.missed = true
 		if o.code != 0 {

@@ -5,12 +5,10 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
-	"go/printer"
 	"go/token"
 	"io/fs"
 	"log"
@@ -100,11 +98,11 @@ func readGo(path string, data []byte, comments, functions *[]text) error {
 		if !ok || set.Position(f.End()).Line-set.Position(f.Pos()).Line < 6 {
 			continue
 		}
-		var b bytes.Buffer
-		if err := printer.Fprint(&b, set, f); err != nil {
-			return err
+		begin := f.Pos()
+		if f.Doc != nil {
+			begin = f.Doc.Pos()
 		}
-		*functions = append(*functions, text{place(set.Position(f.Pos())), b.String()})
+		*functions = append(*functions, text{place(set.Position(f.Pos())), string(data[begin-file.FileStart : f.End()-file.FileStart])})
 	}
 	return nil
 }
