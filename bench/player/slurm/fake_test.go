@@ -300,8 +300,8 @@ func (f *fakeCluster) journal(argv []string, now time.Time) string {
 	var b strings.Builder
 	position := argv[len(argv)-1]
 	var after int64
-	if n, err := fmt.Sscanf(position, "--after-cursor=s=%d", &after); n != 1 {
-		if n, err = fmt.Sscanf(position, "--since=@%d", &after); n != 1 {
+	if n, _ := fmt.Sscanf(position, "--after-cursor=s=%d", &after); n != 1 {
+		if n, err := fmt.Sscanf(position, "--since=@%d", &after); n != 1 {
 			f.t.Errorf("unexpected command %q: %v", argv, err)
 		}
 		after = time.Unix(after, 0).Add(-ahead).UnixNano() - 1
