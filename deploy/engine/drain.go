@@ -62,7 +62,7 @@ type DrainItem struct {
 	Work   string `json:"work"`             // the name of the pod or other work, such as shop/web-0
 	Reason string `json:"reason"`           // why the drain deletes the work, or why the work blocks the drain
 	Option string `json:"option,omitempty"` // the flag that allows the drain to delete the work; may be empty
-	Remedy string `json:"-"`                // what the user does about the work
+	Remedy string `json:"-"`                // what the user does about work that no option allows to delete
 }
 
 // Add adds work with the reason: to Deleted if the options o allow the drain to delete the work, and otherwise to Blocked.
@@ -71,8 +71,7 @@ func (c *DrainCheck) Add(o DrainOptions, option DrainOption, work, reason string
 	if slices.Contains(o.Allowed, option.Name) {
 		into = &c.Deleted
 	}
-	flag := "--drain-delete " + option.Name
-	*into = append(*into, DrainItem{Work: work, Reason: reason, Option: flag, Remedy: "with " + flag + " the drain deletes it; or move it to another node yourself"})
+	*into = append(*into, DrainItem{Work: work, Reason: reason, Option: "--drain-delete " + option.Name})
 }
 
 // BlockedError is returned if a drain would delete work permanently without permission, or would never end.
@@ -106,12 +105,20 @@ func (e *BlockedError) Kind() failure.Kind { return failure.Activation }
 
 // Hint names the flags that allow the drain, and other solutions.
 func (e *BlockedError) Hint() string {
-	var remedies []string
+	var flags, ways []string
 	for _, items := range e.Nodes {
 		for _, item := range items {
-			remedies = append(remedies, item.Remedy)
+			if item.Option != "" {
+				flags = append(flags, item.Option)
+			} else {
+				ways = append(ways, item.Remedy)
+			}
 		}
 	}
-	slices.Sort(remedies)
-	return strings.Join(append(slices.Compact(remedies), "--no-drain changes the nodes without a drain"), "; ")
+	slices.Sort(flags)
+	slices.Sort(ways)
+	if flags = slices.Compact(flags); len(flags) > 0 {
+		ways = append(ways, "with "+strings.Join(flags, " and ")+" the drain deletes it; or move it to another node yourself")
+	}
+	return strings.Join(append(slices.Compact(ways), "--no-drain changes the nodes without a drain"), "; ")
 }
