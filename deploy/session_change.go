@@ -97,12 +97,13 @@ func (s *Session) RotateSecret(ctx context.Context, name string) (vault.Step, er
 				continue
 			}
 			without, err := holder.MembersWithout(ctx, name, sum)
+			hint := "run this again when the cluster answers"
 			if len(without) > 0 {
+				hint = "run nixbench apply, which uploads it, then run this again"
 				err = errors.New("these nodes do not run with it: " + strings.Join(without, ", "))
 			}
 			if err != nil {
-				return failure.WithHint(failure.WithKind(failure.Cluster, fmt.Errorf("%s: its new key cannot be activated: %w", name, err)),
-					"run nixbench apply, which uploads it, then run this again")
+				return failure.WithHint(failure.WithKind(failure.Cluster, fmt.Errorf("%s: its new key cannot be activated: %w", name, err)), hint)
 			}
 		}
 		return nil

@@ -183,7 +183,7 @@ func checkOne(options string, set ...bool) error {
 		}
 	}
 	if n != 1 {
-		return fmt.Errorf("%d of %s are set; set one of them", n, options)
+		return fmt.Errorf("%d of %s are set; set exactly one of them", n, options)
 	}
 	return nil
 }

@@ -57,10 +57,9 @@ func newProcess(ctx context.Context, c Command) (*exec.Cmd, *lines.Writer) {
 	child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGTERM)
 	cmd.WaitDelay = exitGrace
 	stderr := &lines.Writer{Each: c.Stderr}
-	if c.Stderr == nil {
-		stderr.Each = func(string) {}
+	if c.Stderr != nil { // otherwise a child process that keeps stderr open, such as an agent, would delay the end
+		cmd.Stderr = stderr
 	}
-	cmd.Stderr = stderr
 	return cmd, stderr
 }
 
@@ -69,14 +68,16 @@ func Exec(ctx context.Context, c Command) ([]byte, error) {
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
 	cmd, stderr := newProcess(ctx, c)
-	group := -1 // kill signals the process group of the program, or only the program
+	group := -1 // the sign of the process id for kill: -1 signals the process group of the program, 1 only the program
 	if c.Terminal {
 		group, cmd.SysProcAttr.Setsid = 1, false
 	}
 	cmd.Cancel = func() error { return syscall.Kill(group*cmd.Process.Pid, syscall.SIGTERM) }
 	if c.Disposable {
-		child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGKILL)
 		cmd.WaitDelay = disposableGrace
+	}
+	if c.Disposable && !c.Terminal { // a program at the terminal restores the echo of what the user types
+		child.SetDeathSignal(cmd.SysProcAttr, syscall.SIGKILL)
 	}
 	stdout := &limitedOutput{max: c.MaxOutput, abort: abort}
 	cmd.Stdout = stdout
@@ -90,7 +91,7 @@ func Exec(ctx context.Context, c Command) ([]byte, error) {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, exec.ErrWaitDelay) && c.MaxOutput == 0:
-		err = nil // not a failure: the program has ended, and only a child process of it keeps stderr open
+		err = nil // not a failure: the program has ended, and only a child process of it keeps stderr open; with MaxOutput, it may be stdout, and the output incomplete
 	case errors.Is(err, exec.ErrNotFound):
 		return nil, fmt.Errorf("%s: %w", c.Argv[0], ErrNoNix)
 	}

@@ -46,7 +46,7 @@ func ParseSet(arg string) (Set, error) {
 	}
 	raw, ok := strings.CutPrefix(rest, "=")
 	if !ok {
-		return bad("expected = and a value at %q; write PATH=VALUE, such as roles.worker.count=5", rest)
+		return bad("expected = and a value after the path, not %q; write PATH=VALUE, such as roles.worker.count=5", rest)
 	}
 	if strings.ContainsRune(raw, 0) {
 		return bad("the value holds a NUL byte")

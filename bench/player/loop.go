@@ -25,8 +25,8 @@ type Loop struct {
 	Submit func(now time.Time) (Task, time.Time)
 	// Read returns the next reading of what happened to the jobs. A reading that fails is repeated. The loop ends after
 	// [maxFailures] failures in a row. There is a last reading after ctx has ended, when the running submissions have ended or have
-	// had a short time to end.
-	Read func() Reading
+	// had a short time to end. It has little time, so it must only read what has happened, and not wait or look for missing events.
+	Read func(last bool) Reading
 }
 
 // Run submits jobs and reads what happens to them until all jobs have ended. When ctx ends, it returns the cause of that end.
@@ -49,7 +49,7 @@ func (l Loop) Run(ctx context.Context) error {
 			wake = earlier(wake, read.Add(l.Poll))
 		} else if !isReading {
 			isReading = true
-			next := l.Read()
+			next := l.Read(false)
 			go func() {
 				takeOver, err := next(ctx)
 				readings <- reading{takeOver, err}
@@ -100,7 +100,7 @@ func (l Loop) stop(ctx context.Context, submissions <-chan func() error, submitt
 	}
 	last, cancel := lastContext(ctx)
 	defer cancel()
-	if takeOver, err := l.Read()(last); err == nil {
+	if takeOver, err := l.Read(true)(last); err == nil {
 		_ = takeOver()
 	}
 	return context.Cause(ctx)

@@ -112,11 +112,11 @@ func (t *Tail[T]) Begin(ctx context.Context, isFirst func(T) bool) error {
 }
 
 // Read returns [Loop.Read], which calls add with new lines.
-func (t *Tail[T]) Read(add func([]T)) func() Reading {
-	return func() Reading {
+func (t *Tail[T]) Read(add func([]T)) func(last bool) Reading {
+	return func(last bool) Reading {
 		from := t.offset
 		return func(ctx context.Context) (func() error, error) {
-			if t.Wait { // the next read reports an error
+			if t.Wait && !last { // the next read reports an error
 				_, _ = t.Run(ctx, nil, "bash", "-c", waitScript, "bash", t.File(), strconv.Itoa(from))
 			}
 			lines, next, err := t.read(ctx, from)
@@ -126,7 +126,7 @@ func (t *Tail[T]) Read(add func([]T)) func() Reading {
 				if len(lines) > 0 {
 					t.active = time.Now()
 				}
-				if time.Since(t.active) <= t.Quiet {
+				if last || time.Since(t.active) <= t.Quiet {
 					return nil
 				}
 				t.active = time.Now()

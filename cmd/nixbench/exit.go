@@ -6,6 +6,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machine"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -52,13 +53,16 @@ func exitCode(err error) int {
 // splitProblems converts an error to the problems that nixbench shows, such as one for each unit of the hive that failed.
 func splitProblems(err error) []ui.Problem {
 	var out []ui.Problem
+	whole := ui.Problem{Message: err.Error(), Hint: failure.Hint(err)}
+	if _, ok := err.(*machine.BootError); ok { // one problem with the name of the node, although its cause may be a joined error
+		return []ui.Problem{whole}
+	}
 	if several := joinedErrors(err); len(several) > 0 {
 		for _, e := range several {
 			out = append(out, splitProblems(e)...)
 		}
 		return out
 	}
-	whole := ui.Problem{Message: err.Error(), Hint: failure.Hint(err)}
 	if eval, ok := errors.AsType[*nixeval.EvalError](err); ok {
 		return mergeEvalProblems(eval)
 	}

@@ -98,7 +98,7 @@ func runLogs(a *app, on []string, argv []string, flags logsFlags) error {
 				empty = false
 				a.view.Output(name, line)
 			}}
-			errs := &lines.Writer{Each: func(line string) { a.sink.NoteOn(n.Name, "%s", line) }}
+			errs := &lines.Writer{Err: a.view.Err, Each: func(line string) { a.sink.NoteOn(n.Name, "%s", line) }}
 			err := h.Run(ctx, remote.Cmd{Argv: argv, Sudo: true, Unlimited: true, Stdout: out, Stderr: errs})
 			out.Flush()
 			errs.Flush()

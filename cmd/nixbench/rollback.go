@@ -28,9 +28,8 @@ func rollbackCommand(a *app) *cobra.Command {
 		Short: "Roll back to the previous systems of nodes",
 		Long: `Roll back to the systems that nodes ran before the last run that changed any of
 the selected nodes. It neither changes nodes that this run did not change, nor
-inspects them. Keys are not changed. It first
-shows the plan. A second rollback undoes the first one, and the next nixbench
-apply deploys the hive again.`,
+inspects them. Keys are not changed. It first shows the plan. A second rollback
+undoes the first one, and the next nixbench apply deploys the hive again.`,
 		Example: `  nixbench rollback --on web-1 --to 41
   nixbench rollback --to 20260501T1200 --yes`,
 	}

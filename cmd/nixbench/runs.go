@@ -30,11 +30,14 @@ each node in one of them. RUN is the beginning of a run's name, or "last".`,
 		Example: `  nixbench runs last --log web-1`,
 		Args:    cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = a.withSession("", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, args []string) error {
-		switch {
-		case len(args) == 0 && log != "":
+	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 && log != "" {
 			return failure.NewUsage("runs: --log needs a run, such as last")
-		case len(args) == 0:
+		}
+		return nil
+	}
+	cmd.RunE = a.withSession("", &fleetFlags{}, deploy.NoNodes, func(s *deploy.Session, args []string) error {
+		if len(args) == 0 {
 			list, err := runs.List(s.Dir)
 			if err == nil && len(list) == 0 {
 				err = failure.WithHint(fmt.Errorf("there are no runs yet in %s", s.Dir), "nixbench apply records one")

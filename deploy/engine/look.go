@@ -28,9 +28,9 @@ type Inspector interface {
 	Controllers() []string
 }
 
-// Fault is a systemd unit that does not work, or a disk that is full.
+// Fault is a systemd unit that does not work, a disk that is full, or the reason why a node could not be asked.
 type Fault struct {
-	Unit  string // empty for a disk
+	Unit  string // empty unless the fault is a systemd unit
 	State string
 	Log   string // the last error in the log of the systemd unit; empty if it was stopped without an error
 	Down  bool   // systemd does not start the systemd unit again by itself

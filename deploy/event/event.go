@@ -35,7 +35,7 @@ const (
 	Waiting Kind = "wait"     // Phase of Node has waited for Text since Since, and waits until Until at most
 	WaitEnd Kind = "wait-end" // the wait of Phase of Node that began at Since is over
 
-	Answer Kind = "answer" // the user has answered a question that was asked at Since; the time since then does not count as time of the run
+	Answer Kind = "answer" // the user has answered a question that was asked at Since; explain shows this time as a phase, and runs does not count it
 )
 
 // Phase is a part of a run, such as the evaluation. The constants are in the order in which the phases begin.

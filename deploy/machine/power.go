@@ -126,7 +126,11 @@ func (p *Power) stopMachine(ctx context.Context, node string, o PowerOptions) er
 		err = &provider.Error{Hypervisor: p.machines[node].hypervisor, Node: node, Op: "shut down", Err: fmt.Errorf("its system has not shut down within %s", o.Timeout)}
 	}
 	if !o.Force {
-		return failure.WithHint(err, "nixbench console "+node+" shows what it waits for; nixbench stop --force stops it as a power failure does, --timeout sets a longer limit")
+		hint := "nixbench stop --force stops it as a power failure does"
+		if !errors.Is(err, provider.ErrRefused) {
+			hint = "nixbench console " + node + " shows what it waits for; " + hint + ", --timeout sets a longer limit"
+		}
+		return failure.WithHint(err, hint)
 	}
 	p.Send.Send(event.Event{Kind: event.Message, Node: node, Level: "warning", Text: fmt.Sprintf("%s: %s; its machine is stopped by force", node, fleet.Brief(node, err))})
 	return power.ShutDown(ctx, p.cluster, node, true)

@@ -44,9 +44,6 @@ type Options struct {
 	RollbackAll         bool   // nodes keep a backup of the replaced keys, so that the whole run can be rolled back
 }
 
-// host connects to a node.
-type host = activate.Host
-
 // Inspect returns the state that a node reports. If a killed run has requested a reboot of the node, Inspect first waits until
 // this reboot has ended.
 func (c *Changer) Inspect(ctx context.Context, n nixeval.Node) (activate.Node, error) {

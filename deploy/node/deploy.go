@@ -110,7 +110,7 @@ func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result
 	}
 	result, err := c.activateTask(ctx, h, t, o, recovered)
 	if err != nil {
-		return result, errors.Join(err, c.restoreKeys(ctx, h, t, o, err))
+		return result, errors.Join(err, c.restoreKeys(ctx, h, t, err))
 	}
 	if result.Activation == nil || hasKeysAfterSwitch(t, o, before, result.Activation.After) {
 		_, err = c.uploadKeys(ctx, h, t, o, secrets.Post)
@@ -190,8 +190,8 @@ func (c *Changer) newRequest(t Task, o Options) activate.Request {
 	}
 }
 
-// Compare reports whether the node already has what the goal asks for: it runs the desired system, boots it, or both. Otherwise, the error
-// says that it does not run NixOS, or that it runs or boots a system that must not be replaced. known contains the store paths of the
+// Compare reports whether the node already has what the goal asks for: it runs the desired system, boots it, or both. The error says that
+// the node does not run NixOS, or that it runs or boots a system that must not be replaced. known contains the store paths of the
 // systems that this computer has deployed. Compare is called before anything is copied to the node.
 func Compare(t Task, known []string, o Options) (unchanged bool, err error) {
 	runs, goal := TargetSystem(t.Closure, o), activate.Goal(o.Goal)
@@ -219,7 +219,7 @@ func TargetSystem(closure nixeval.Closure, o Options) string {
 
 // activateTask activates the task's system on the node. recovered means that an unfinished activation of a killed run was finished
 // or undone on the node before.
-func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, recovered bool) (Result, error) {
+func (c *Changer) activateTask(ctx context.Context, h activate.Host, t Task, o Options, recovered bool) (Result, error) {
 	name := t.Node.Name
 	request := c.newRequest(t, o)
 	if t.KeySet != nil {

@@ -18,7 +18,7 @@ import (
 // finishPreviousActivation finishes or undoes an unfinished activation of a killed run on the node. It reports whether there was
 // such an activation. It is called before keys are uploaded: if the node rolls back that activation, the node also restores its
 // previous keys, which would replace newly uploaded keys.
-func (c *Changer) finishPreviousActivation(ctx context.Context, h host, t Task, o Options) (bool, error) {
+func (c *Changer) finishPreviousActivation(ctx context.Context, h activate.Host, t Task, o Options) (bool, error) {
 	if !t.Observed.HasUnfinishedRun() {
 		return false, nil
 	}
@@ -44,9 +44,9 @@ func (o Options) keyBackupMode(when secrets.When) secrets.Aside {
 	return secrets.Drop
 }
 
-// restoreKeys restores the previous keys of a node after an activation has failed, unless the node has done this itself, the failed
-// switch stays because no rollback was armed, or the activation still runs on the node.
-func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, why error) error {
+// restoreKeys restores the keys of which the node has kept a backup, after an activation has failed with the error why. It does nothing
+// if the activation may still run on the node.
+func (c *Changer) restoreKeys(ctx context.Context, h activate.Host, t Task, why error) error {
 	var lost *activate.LostSightError
 	var busy *activate.BusyError
 	if t.KeySet == nil || len(t.KeySet.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
@@ -76,7 +76,7 @@ func (c *Changer) DropKeyBackup(ctx context.Context, n nixeval.Node) error {
 
 // updateKeys uploads the keys of a node whose system does not change, because the node already runs the desired system or the goal
 // is UploadKeys.
-func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Result, error) {
+func (c *Changer) updateKeys(ctx context.Context, h activate.Host, t Task, o Options) (Result, error) {
 	if t.Unchanged {
 		if err := c.confirmUnchanged(t, o); err != nil {
 			return Result{Outcome: state.Failed}, err
@@ -96,7 +96,7 @@ func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Re
 
 // uploadKeys uploads the keys that are due at this moment of a deployment (when). If the hive has no keys for the node, uploadKeys
 // removes the keys of the old system after the switch, and does nothing if the node's system does not change.
-func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, when secrets.When) (secrets.Result, error) {
+func (c *Changer) uploadKeys(ctx context.Context, h activate.Host, t Task, o Options, when secrets.When) (secrets.Result, error) {
 	if t.KeySet == nil {
 		return secrets.Result{}, nil
 	}
@@ -115,7 +115,7 @@ func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, whe
 // watches the services that wait for these keys, and a rollback restores the keys. It reports whether keys may have changed, and
 // ignores errors, because the upload after the confirmation reports them. It opens a new connection, since the switch may have cut
 // the old one: keys sent over the old connection could arrive after the rollback.
-func (c *Changer) uploadLateKeys(ctx context.Context, h host, set secrets.Set, o Options) bool {
+func (c *Changer) uploadLateKeys(ctx context.Context, h activate.Host, set secrets.Set, o Options) bool {
 	ctx, cancel := context.WithTimeout(ctx, o.Confirm/2)
 	defer cancel()
 	set.KeepOld, set.Aside = true, secrets.Late

@@ -53,7 +53,7 @@ func TestKeysOfUnreachableNodes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := &Changer{Uploader: &secrets.Uploader{}}
 			task := Task{Node: nixeval.Node{Name: "a"}, KeySet: &secrets.Set{Keys: make([]secrets.Key, 1)}}
-			err := c.restoreKeys(t.Context(), unreachableHost{}, task, Options{}, test.why)
+			err := c.restoreKeys(t.Context(), unreachableHost{}, task, test.why)
 			switch {
 			case test.want == "" && err != nil, test.want != "" && err == nil:
 				t.Errorf("%v: got %v", test.why, err)

@@ -112,7 +112,7 @@ func (c *Changer) Restore(ctx context.Context, t Task, before activate.Node, o O
 }
 
 // restoreSystem restores the previous keys of a node, and then activates the earlier system with the store path `path`.
-func (c *Changer) restoreSystem(ctx context.Context, t Task, h host, o Options, before activate.Node, goal activate.Goal, path string) error {
+func (c *Changer) restoreSystem(ctx context.Context, t Task, h activate.Host, o Options, before activate.Node, goal activate.Goal, path string) error {
 	name, generation := t.Node.Name, before.GenerationOf(path)
 	if generation == 0 {
 		return errors.New("it had no earlier generation")

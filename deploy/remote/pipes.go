@@ -18,10 +18,10 @@ type outputLimit struct {
 	read atomic.Int64
 }
 
-// sink writes a command's output to w. If w fails or panics, or the limit is exceeded, sink aborts the command. After the limit,
-// Write returns an error, so that the SSH session stops reading, and an endless output takes no more processor time. Otherwise
-// it discards the rest of the output, because a command that cannot write would hang. sink recovers a panic of w, because w parses data from the node in a goroutine of the SSH
-// session, and the panic would end the deployment of all nodes.
+// sink writes a command's output to w. If w fails or panics, or the limit is exceeded, sink aborts the command. After the limit, Write
+// returns an error, so that the SSH session stops reading, and an endless output takes no more processor time. Otherwise sink discards
+// the rest of the output, because a command that cannot write would hang. sink recovers a panic of w, because w parses data from the
+// node in a goroutine of the SSH session, and the panic would end the deployment of all nodes.
 type sink struct {
 	w     io.Writer
 	limit *outputLimit

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -57,7 +58,10 @@ FAKE_ROOT=1 exec "$@"
 func sudoHost(t *testing.T, password string, opts remote.Options) *remote.Conn {
 	t.Helper()
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "sudo"), []byte(fakeSudo), 0o700); err != nil {
+	syscall.ForkLock.RLock() // otherwise a process that another test starts may keep the file open, and the shell takes the next sudo in PATH
+	err := os.WriteFile(filepath.Join(bin, "sudo"), []byte(fakeSudo), 0o700)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return aliceOn(t, []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "PASSWORD=" + password}, opts)

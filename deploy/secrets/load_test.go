@@ -42,22 +42,22 @@ func TestLoad(t *testing.T) {
 	absent := filepath.Join(t.TempDir(), "absent")
 	folder := t.TempDir()
 	for want, change := range map[string]func(*nixeval.Key){
-		"web-1.deployment.keys.a: 0 of text, keyFile, keyCommand and generated are set; set one of them":        func(k *nixeval.Key) { k.Text = nil },
-		"web-1.deployment.keys.a: generated: this command makes no secrets":                                     generated,
-		"web-1.deployment.keys.a: 2 of text, keyFile, keyCommand and generated are set; set one of them":        func(k *nixeval.Key) { k.KeyCommand = []string{"x"} },
-		"web-1.deployment.keys.a: keyFile: " + absent + " does not exist on this machine":                       func(k *nixeval.Key) { k.Text, k.KeyFile = nil, &absent },
-		"web-1.deployment.keys.a: keyFile: read " + folder + ": it is a folder, not a regular file":             func(k *nixeval.Key) { k.Text, k.KeyFile = nil, &folder },
-		`web-1.deployment.keys.a: permissions: "rw" is not an octal mode from "0000" to "0777", such as "0600"`: mode("rw"),
-		`web-1.deployment.keys.a: permissions: "0908" is not`:                                                   mode("0908"),
-		`web-1.deployment.keys.a: permissions: "77777" is not`:                                                  mode("77777"),
-		`web-1.deployment.keys.a: name: "x/y" is not a file name; use destDir`:                                  func(k *nixeval.Key) { k.Name = "x/y" },
-		`web-1.deployment.keys.a: name: ".." is not a file name`:                                                func(k *nixeval.Key) { k.Name = ".." },
-		`web-1.deployment.keys.a: name: "a\nb" has the character U+000A`:                                        func(k *nixeval.Key) { k.Name = "a\nb" },
-		`web-1.deployment.keys.a: destDir: "keys/a" is not an absolute path`:                                    func(k *nixeval.Key) { k.DestDir = "keys" },
-		`web-1.deployment.keys.a: destDir: "/nix/store/a" is in the store`:                                      func(k *nixeval.Key) { k.DestDir = "/nix//store" },
-		`web-1.deployment.keys.a: user: "x:y" is not a name or number`:                                          func(k *nixeval.Key) { k.User = "x:y" },
-		`web-1.deployment.keys.a: group: "" is not a name or number`:                                            func(k *nixeval.Key) { k.Group = "" },
-		`web-1.deployment.keys.z: it has the same path as the key a, ` + n.dir + `/run/keys/other;`:             func(k *nixeval.Key) { k.Name = "other" },
+		"web-1.deployment.keys.a: 0 of text, keyFile, keyCommand and generated are set; set exactly one of them": func(k *nixeval.Key) { k.Text = nil },
+		"web-1.deployment.keys.a: generated: this command makes no secrets":                                      generated,
+		"web-1.deployment.keys.a: 2 of text, keyFile, keyCommand and generated are set; set exactly one of them": func(k *nixeval.Key) { k.KeyCommand = []string{"x"} },
+		"web-1.deployment.keys.a: keyFile: " + absent + " does not exist on this machine":                        func(k *nixeval.Key) { k.Text, k.KeyFile = nil, &absent },
+		"web-1.deployment.keys.a: keyFile: read " + folder + ": it is a folder, not a regular file":              func(k *nixeval.Key) { k.Text, k.KeyFile = nil, &folder },
+		`web-1.deployment.keys.a: permissions: "rw" is not an octal mode from "0000" to "0777", such as "0600"`:  mode("rw"),
+		`web-1.deployment.keys.a: permissions: "0908" is not`:                                                    mode("0908"),
+		`web-1.deployment.keys.a: permissions: "77777" is not`:                                                   mode("77777"),
+		`web-1.deployment.keys.a: name: "x/y" is not a file name; use destDir`:                                   func(k *nixeval.Key) { k.Name = "x/y" },
+		`web-1.deployment.keys.a: name: ".." is not a file name`:                                                 func(k *nixeval.Key) { k.Name = ".." },
+		`web-1.deployment.keys.a: name: "a\nb" has the character U+000A`:                                         func(k *nixeval.Key) { k.Name = "a\nb" },
+		`web-1.deployment.keys.a: destDir: "keys/a" is not an absolute path`:                                     func(k *nixeval.Key) { k.DestDir = "keys" },
+		`web-1.deployment.keys.a: destDir: "/nix/store/a" is in the store`:                                       func(k *nixeval.Key) { k.DestDir = "/nix//store" },
+		`web-1.deployment.keys.a: user: "x:y" is not a name or number`:                                           func(k *nixeval.Key) { k.User = "x:y" },
+		`web-1.deployment.keys.a: group: "" is not a name or number`:                                             func(k *nixeval.Key) { k.Group = "" },
+		`web-1.deployment.keys.z: it has the same path as the key a, ` + n.dir + `/run/keys/other;`:              func(k *nixeval.Key) { k.Name = "other" },
 	} {
 		// The wrong key is not selected by when.
 		ks := keys{"a": n.key(t, "a", "1", change), "z": n.key(t, "other", "2", late)}

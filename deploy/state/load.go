@@ -17,6 +17,7 @@ const version = 3
 // because without the cluster's id nixbench cannot recognize the machines.
 func (d Dir) Load() (*State, error) {
 	file := d.stateFile()
+	// The client key is made after state.json is written. An import that was interrupted leaves a key without runs.
 	hasBooted := durable.Exists(d.ClientKey()) && durable.Exists(filepath.Join(string(d), "runs"))
 	data, err := durable.Read(file, durable.ConfigSize)
 	var s *State
@@ -31,8 +32,8 @@ func (d Dir) Load() (*State, error) {
 		s, err = Decode(file, data)
 	}
 	if err != nil && hasBooted {
-		err = failure.WithHint(err, "restore it from a backup or an export, and do not start without it: it has the id by which nixbench recognizes the machines "+
-			"that it has booted; without a backup they have to be removed by hand on the hypervisor (docs/failures.md)")
+		err = failure.WithHint(err, "restore it from a backup, or import an export with nixbench state import --force, and do not start without it: it has the id by which nixbench recognizes the machines "+
+			"that it has booted; without a backup they have to be removed by hand on the hypervisor (docs/failures.md); if another version of nixbench has written it, use that version")
 	}
 	return s, err
 }

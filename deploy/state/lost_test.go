@@ -20,6 +20,7 @@ func TestALostStateOfBootedMachines(t *testing.T) {
 	harms := map[string]func(file string) error{
 		"damaged": func(file string) error { return os.WriteFile(file, []byte(`{"version":2,"nod`), 0o600) },
 		"empty":   func(file string) error { return os.WriteFile(file, nil, 0o600) },
+		"newer":   func(file string) error { return os.WriteFile(file, []byte(`{"version":4}`), 0o600) },
 		"gone":    os.Remove,
 	}
 	for name, harm := range harms {

@@ -128,7 +128,7 @@ func (r result) line() string {
 // logs are kept, too.
 func (k *kit) seed(ctx context.Context, c choice, out string) result {
 	var log strings.Builder
-	s, err := newSandbox(ctx, k, fmt.Sprintf("/tmp/nixbench-lab/faults-%d-%d", os.Getpid(), c.seed), &log)
+	s, err := newSandbox(k, fmt.Sprintf("/tmp/nixbench-lab/faults-%d-%d", os.Getpid(), c.seed), &log)
 	r := result{choice: c}
 	if err != nil {
 		r.problems = []string{"the lab: " + err.Error()}

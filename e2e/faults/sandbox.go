@@ -60,7 +60,7 @@ type sandbox struct {
 
 // newSandbox starts a lab for one seed. If it fails, it returns the sandbox together with the error, so that close can
 // remove the parts that exist.
-func newSandbox(ctx context.Context, k *kit, labDir string, log io.Writer) (*sandbox, error) {
+func newSandbox(k *kit, labDir string, log io.Writer) (*sandbox, error) {
 	s := &sandbox{kit: k, token: rand.Text(), nonce: rand.Text(), log: log}
 	var err error
 	if s.dir, err = os.MkdirTemp(k.dir, "hive-"); err != nil {

@@ -108,7 +108,7 @@ func TestProblemsAreReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var log strings.Builder
-			s, err := newSandbox(t.Context(), k, fmt.Sprintf("/tmp/nixbench-lab/faults-%d-%s", os.Getpid(), name), &log)
+			s, err := newSandbox(k, fmt.Sprintf("/tmp/nixbench-lab/faults-%d-%s", os.Getpid(), name), &log)
 			defer func() {
 				if err := s.close(); err != nil {
 					t.Error(err)

@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -134,11 +136,16 @@ func (l *Lab) WaitReady(tb testing.TB, machine, notBoot string) {
 func (l *Lab) keepLogsOf(tb testing.TB) {
 	tb.Helper()
 	name := strings.NewReplacer("/", "-", " ", "-").Replace(tb.Name())
-	dir, err := os.MkdirTemp(os.Getenv("NIXBENCH_E2E_LOGS"), "nixbench-e2e-"+name+"-")
-	if err == nil {
+	root := cmp.Or(os.Getenv("NIXBENCH_E2E_LOGS"), os.TempDir())
+	err := os.MkdirAll(root, 0o755)
+	dir := filepath.Join(root, "nixbench-e2e-"+name+"-"+rand.Text()[:8])
+	if err = errors.Join(err, os.Mkdir(dir, 0o755)); err == nil {
 		err = l.SaveLogs(dir)
 	}
-	tb.Logf("the lab's logs are in %q (%v)", dir, err)
+	if err != nil {
+		tb.Logf("the lab's logs may be incomplete: %v", err)
+	}
+	tb.Logf("the lab's logs are in %s", dir)
 }
 
 // Aliases writes an OpenSSH configuration and returns its path, for SSH_CONFIG_FILE. machines maps

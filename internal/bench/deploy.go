@@ -180,6 +180,7 @@ func (r *runner) measureRun(ctx context.Context, s scenario, t *tool) (f figures
 }
 
 // runTool writes the hive h for the tool t, and runs the tool inside of the lab's network, on all nodes or on the node named on.
+// Unless the goal is build, it records that the nodes have what t has applied, and no longer what other tools have applied.
 func (r *runner) runTool(ctx context.Context, t *tool, goal, on string, h hive) (figures, error) {
 	nixpkgs, err := r.assembleNixpkgs(h.fresh)
 	if err != nil {

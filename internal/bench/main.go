@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// parse parses the arguments, builds nixbench unless -program is given, and returns the scenarios to measure.
+// parse parses the arguments, builds nixbench unless -program is given, adds the tools to r, and returns the scenarios to measure.
 func (r *runner) parse(args []string) ([]scenario, error) {
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
 	names := set.String("scenario", "", "run only these scenarios: `NAMES` between commas (default: all)")

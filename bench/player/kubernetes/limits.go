@@ -32,7 +32,7 @@ var (
 	// same time. It shares this number between its clients.
 	serverFlags = []setting{{"max-requests-inflight", "400", ""}, {"max-mutating-requests-inflight", "200", ""}}
 	kwokConfig  = []setting{{"podPlayStageParallelism", "unknown", ""}}
-	// parallelism is the number of goroutines with which kube-scheduler tests nodes for a pod. No command-line flag sets this number.
+	// parallelism is the number of goroutines with which kube-scheduler tests nodes for a pod. No command-line flag sets this number: it is in schedulerFlags, so that its default is shown.
 	parallelism = setting{"parallelism", "16", ""}
 )
 
@@ -46,7 +46,7 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 	server, errServer := p.readManifest(ctx, "kube-apiserver")
 	pods, errPods := p.readMaxPods(ctx)
 	if err := cmp.Or(errScheduler, errControllers, errServer, errPods); err != nil {
-		return nil, fmt.Errorf("kubernetes: %w", err)
+		return nil, fmt.Errorf("kubernetes: read the limits: %w", err)
 	}
 	// The first limit is that of the player itself: a kubectl command sends one request after the other. The rate limit of
 	// client-go does not apply, because kubectl has a new client for each object.
@@ -94,7 +94,7 @@ func (p *Player) readFile(ctx context.Context, file string) ([]byte, error) {
 	return p.RunOn(ctx, p.Place().Scheduler, nil, "cat", file)
 }
 
-// limitsIn returns the limits that a manifest or a configuration of a program sets. If a setting has a kind, its value is a rate of events of
+// limitsIn returns the limits that a manifest or a configuration of a program sets. It looks for the part of a name after the last dot. If a setting has a kind, its value is a rate of events of
 // this kind; a negative rate means no limit.
 func limitsIn(text []byte, program string, settings []setting) []player.Limit {
 	var limits []player.Limit

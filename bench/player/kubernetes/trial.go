@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -73,7 +74,8 @@ func (t *trial) listEvents(node string, clock player.Clocks) []player.Event {
 		out = append(out, e)
 	}
 	now := time.Now()
-	for _, j := range t.jobs {
+	for _, id := range slices.Sorted(maps.Keys(t.jobs)) {
+		j := t.jobs[id]
 		if j.started.IsZero() {
 			continue
 		}

@@ -67,7 +67,7 @@ func TestClientWithoutConfiguration(t *testing.T) {
 		if err := f.player().waitForClient(ctx); err == nil || err.Error() != "the trial was stopped" {
 			t.Error(err)
 		}
-		if err := f.player().waitForClient(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "within 30s; journalctl -u sackd on login shows why") {
+		if err := f.player().waitForClient(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "within 30s: connection refused; journalctl -u sackd on login shows why") {
 			t.Error(err)
 		}
 	})

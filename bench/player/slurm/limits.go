@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -46,11 +47,14 @@ func (p *Player) Limits(ctx context.Context) ([]player.Limit, error) {
 			limits = append(limits, player.Limit{Name: "slurmctld: " + name, Value: config[name]})
 		}
 	}
-	epilog := cmp.Or(config["Epilog"], config["Epilog[0]"], "(null)") // what nodes run after each job; SLURM before 24.05 prints no list
-	if epilog == "(null)" {
-		epilog = "none: after a job, slurmctld starts the next one in its loop, and not before batch_sched_delay"
+	var epilog []string // what nodes run after each job; SLURM before 24.05 prints no list
+	for _, name := range slices.Sorted(maps.Keys(config)) {
+		if (name == "Epilog" || strings.HasPrefix(name, "Epilog[")) && config[name] != "(null)" {
+			epilog = append(epilog, config[name])
+		}
 	}
-	limits = append(limits, player.Limit{Name: "slurmd: Epilog", Value: epilog})
+	limits = append(limits, player.Limit{Name: "slurmd: Epilog", Value: cmp.Or(strings.Join(epilog, ", "),
+		"none: after a job, slurmctld starts the next one in its loop, and not before batch_sched_delay")})
 	parameters := strings.Split(config["SchedulerParameters"], ",")
 	set := engine.ParseProperties(strings.Join(parameters, "\n"))
 	for _, s := range schedulerParameters {

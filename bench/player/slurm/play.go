@@ -76,8 +76,8 @@ func (p *Player) follow(ctx context.Context, t *trial, arraySize int, start time
 				}
 			}, now
 		},
-		Read: func() player.Reading {
-			from, look := position, time.Since(quiet) > p.quiet
+		Read: func(last bool) player.Reading {
+			from, look := position, !last && time.Since(quiet) > p.quiet
 			return func(ctx context.Context) (func() error, error) {
 				var alive map[string]bool // the ids of jobs that have not ended before the log is read
 				var err error
@@ -111,10 +111,18 @@ func (p *Player) waitForClient(ctx context.Context) error {
 	if p.Client == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, clientTimeout, fmt.Errorf("slurm: the client does not reach slurmctld within %v; journalctl -u sackd on %s shows why", clientTimeout, p.Client))
+	wait, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
-	return player.Poll(ctx, engine.PollInterval, func() (bool, error) {
-		_, err := p.RunLong(ctx, p.Client, nil, "scontrol", "ping")
+	var last error
+	err := player.Poll(wait, engine.PollInterval, func() (bool, error) {
+		_, err := p.RunLong(wait, p.Client, nil, "scontrol", "ping")
+		if last == nil || wait.Err() == nil { // an error of a command that was ended by the time limit is no reason
+			last = err
+		}
 		return err == nil, nil
 	})
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("slurm: the client does not reach slurmctld within %v: %w; journalctl -u sackd on %s shows why", clientTimeout, last, p.Client)
 }

@@ -273,7 +273,7 @@ func TestLimits(t *testing.T) {
 	for lines, want := range map[string]string{
 		"Epilog                  = (null)\n":                                             "none: after a job, slurmctld starts the next one in its loop, and not before batch_sched_delay",
 		"Epilog                  = /bin/true\nEpilogMsgTime           = 2000 usec\n":     "/bin/true",
-		"Epilog[0]               = /bin/true\nEpilog[1]               = /etc/clean.sh\n": "/bin/true",
+		"Epilog[0]               = /bin/true\nEpilog[1]               = /etc/clean.sh\n": "/bin/true, /etc/clean.sh",
 	} {
 		f.config = config + lines
 		if got := read()["slurmd: Epilog"]; got != want {

@@ -85,7 +85,9 @@ const maxExplained = 3
 func (h *Head) Explain(ctx context.Context, nodes []string, unitOf func(node string) string) string {
 	var texts []string
 	for _, node := range nodes[:min(maxExplained, len(nodes))] {
-		texts = append(texts, node+":\n"+h.ReadLog(ctx, node, unitOf(node)))
+		if node != "" { // the hive has a head
+			texts = append(texts, node+":\n"+h.ReadLog(ctx, node, unitOf(node)))
+		}
 	}
 	return strings.Join(texts, "\n")
 }

@@ -273,7 +273,7 @@ func (p Pool[N]) compare(ctx context.Context, o engine.CheckOptions) (unready, p
 	for _, name := range p.Head.NodesOf(Compute) {
 		n, exists := all[name]
 		delete(all, name)
-		problem := " is not registered with the " + p.Head.Role
+		problem := " is not a member of the cluster"
 		if exists {
 			problem = n.Problem()
 		}
@@ -286,7 +286,7 @@ func (p Pool[N]) compare(ctx context.Context, o engine.CheckOptions) (unready, p
 	delete(all, p.Head.Node())
 	for _, name := range nixeval.SortedNames(all) {
 		if _, isMember := all[name].Status(); isMember {
-			problems = append(problems, name+" is registered and is not in the hive")
+			problems = append(problems, name+" is a member of the cluster, and is not in the hive")
 		}
 	}
 	return unready, problems, nil

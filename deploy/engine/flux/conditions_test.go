@@ -28,9 +28,9 @@ func TestConditions(t *testing.T) {
 	}{
 		"well":       {func(i *instance) {}, false, ""},
 		"well, deep": {func(i *instance) {}, true, ""},
-		"absent":     {func(i *instance) { delete(i.nodes, "c-2") }, false, nodes + "c-2 is not registered with the leader"},
+		"absent":     {func(i *instance) { delete(i.nodes, "c-2") }, false, nodes + "c-2 is not a member of the cluster"},
 		"offline":    {func(i *instance) { i.nodes["c-1"].offline = true }, false, nodes + "c-1 is offline"},
-		"stranger":   {func(i *instance) { i.nodes["c-9"] = &standInNode{} }, false, nodes + "c-9 is registered and is not in the hive"},
+		"stranger":   {func(i *instance) { i.nodes["c-9"] = &standInNode{} }, false, nodes + "c-9 is a member of the cluster, and is not in the hive"},
 		"drained": {func(i *instance) { i.nodes["c-1"].drained, i.nodes["c-1"].reason = true, "missing resources" }, false,
 			nodes + "c-1 is drained (missing resources)"},
 		"stopped": {func(i *instance) { i.queue.stopped, i.queue.reason = true, "holidays" }, false,

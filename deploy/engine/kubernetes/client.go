@@ -25,7 +25,7 @@ const (
 	Timeout = 30 * time.Second
 )
 
-// Client runs kubectl on the control planes of a cluster.
+// Client runs kubectl on the control planes of a cluster, and drains and uncordons nodes. [Engine] has the rest.
 type Client struct {
 	engine.Cluster
 

@@ -80,6 +80,7 @@ func (e *Engine) checkNodesReady(ctx context.Context, away []string) error {
 		if s.Hollow != readyHollow[m.Node] {
 			parts = append(parts, fmt.Sprintf("%s: %d hollow nodes are Ready, want %d", m.Node, readyHollow[m.Node], s.Hollow))
 		}
+		delete(readyHollow, m.Node)
 		switch {
 		case slices.Contains(away, m.Node):
 		case !registered && len(absent) < maxExplained:
@@ -96,6 +97,7 @@ func (e *Engine) checkNodesReady(ctx context.Context, away []string) error {
 			parts = append(parts, what+": "+event.Abbreviate(names, ", "))
 		}
 	}
+	add("hollow nodes of machines that are not in the hive", nixeval.SortedNames(readyHollow))
 	add("not registered", absent)
 	add("not Ready", notReady)
 	add("registered, but not in the hive", nixeval.SortedNames(nodes))

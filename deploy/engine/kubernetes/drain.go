@@ -108,7 +108,8 @@ func (c *Client) mark(ctx context.Context, node string, drained bool) error {
 	return err
 }
 
-// Uncordon implements [engine.Engine]. A node that an administrator has cordoned stays cordoned. Uncordon retries for up to Timeout while the API is unavailable, so that the node does not stay cordoned.
+// Uncordon implements [engine.Engine]. A node that an administrator has cordoned stays cordoned. Uncordon retries for up to Timeout
+// while the API is unavailable, so that the node does not stay cordoned.
 func (c *Client) Uncordon(ctx context.Context, node string) error {
 	isTemporary := func(err error) bool { return !errors.Is(err, ErrNoControlPlane) && !IsDefinite(err) }
 	err := engine.Retry(ctx, Timeout, isTemporary, func() error {

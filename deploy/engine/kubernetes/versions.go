@@ -88,8 +88,8 @@ func checkSkew(members []member) error {
 			return engine.NewVersionError("apply to the control plane first, or to all nodes at once",
 				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be newer", m.Node, m.after, oldest)
 		case (upgrade || m.changes()) && !kubelet.isUnknown() && kubelet.minor+maxKubeletSkew < newest.minor:
-			return engine.NewVersionError(fmt.Sprintf("upgrade %s to release %d.%d or later first", m.Node, newest.major, newest.minor-maxKubeletSkew),
-				"kubernetes: nixbench.kubernetes.version of the control plane is %s, and %s has a kubelet of %s: a kubelet must not be more than three minor releases older", newest, m.Node, kubelet)
+			return engine.NewVersionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later, and apply to it before the control plane", m.Node, newest.major, newest.minor-maxKubeletSkew),
+				"kubernetes: nixbench.kubernetes.version of the control plane is %s, and the kubelet of %s is, or would be, %s: a kubelet must not be more than three minor releases older", newest, m.Node, kubelet)
 		}
 	}
 	return nil

@@ -72,10 +72,10 @@ func TestVersions(t *testing.T) {
 		"one control plane and the workers": {"cp-1=1.34.3→1.35.0 (cp-2=1.34.3→1.35.0) w-1=1.34.3→1.35.0",
 			"cp-1=1.34.3→1.35.0 w-1=1.34.3→1.35.0", "a kubelet must not be newer", "control plane first"},
 		"a worker stays too far behind": {"cp-1=1.34.3→1.35.0 (w-1=1.31.9→1.35.0)", "cp-1=1.34.3→1.35.0",
-			"kubernetes: nixbench.kubernetes.version of the control plane is 1.35.0, and w-1 has a kubelet of 1.31.9: a kubelet must not be more than three minor releases older",
-			"upgrade w-1 to release 1.32 or later first"},
+			"kubernetes: nixbench.kubernetes.version of the control plane is 1.35.0, and the kubelet of w-1 is, or would be, 1.31.9: a kubelet must not be more than three minor releases older",
+			"set nixbench.kubernetes.package of w-1 to release 1.32 or later"},
 		"a worker would be too old": {"cp-1=1.35.0→1.35.0 w-1=1.34.3→1.31.9", "w-1=1.34.3→1.31.9", "must not be more than three minor releases older",
-			"upgrade w-1 to release 1.32 or later first"},
+			"set nixbench.kubernetes.package of w-1 to release 1.32 or later"},
 	} {
 		f := &cluster{t: t}
 		e, deployed := f.versions(c.cluster)

@@ -27,8 +27,8 @@ func TestConditions(t *testing.T) {
 	}{
 		"well":       {func(c *controller) {}, false, ""},
 		"well, deep": {func(c *controller) {}, true, ""},
-		"absent":     {func(c *controller) { delete(c.nodes, "c-2") }, false, "2 compute nodes idle or running jobs: c-2 is not registered with the controller"},
-		"stranger":   {func(c *controller) { c.nodes["c-9"] = c.nodes["c-1"] }, false, "2 compute nodes idle or running jobs: c-9 is registered and is not in the hive"},
+		"absent":     {func(c *controller) { delete(c.nodes, "c-2") }, false, "2 compute nodes idle or running jobs: c-2 is not a member of the cluster"},
+		"stranger":   {func(c *controller) { c.nodes["c-9"] = c.nodes["c-1"] }, false, "2 compute nodes idle or running jobs: c-9 is a member of the cluster, and is not in the hive"},
 		"down":       {func(c *controller) { c.nodes["c-1"].base = "DOWN" }, false, "2 compute nodes idle or running jobs: c-1 is DOWN+DYNAMIC_NORM"},
 		"drained": {func(c *controller) {
 			c.nodes["c-1"].flags, c.nodes["c-1"].reason = []string{"DRAIN"}, "Kill task failed"

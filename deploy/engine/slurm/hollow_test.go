@@ -32,8 +32,8 @@ func TestHollowMembers(t *testing.T) {
 	}{
 		"well":    {2, []int{1, 2}, func(*controller) {}, "", true},
 		"missing": {3, []int{1, 3}, func(*controller) {}, "c-1 is incomplete: 1 of its 3 hollow nodes have not registered", false},
-		"none":    {2, nil, func(*controller) {}, "c-1 is not registered with the controller", false},
-		"surplus": {1, []int{1, 2, 3}, func(*controller) {}, "c-1-h2 is registered and is not in the hive; c-1-h3 is registered and is not in the hive", true},
+		"none":    {2, nil, func(*controller) {}, "c-1 is not a member of the cluster", false},
+		"surplus": {1, []int{1, 2, 3}, func(*controller) {}, "c-1-h2 is a member of the cluster, and is not in the hive; c-1-h3 is a member of the cluster, and is not in the hive", true},
 		"down":    {2, []int{1, 2}, func(c *controller) { c.nodes["c-1-h2"].base = "DOWN" }, "c-1 is DOWN+DYNAMIC_NORM", false},
 		"drained": {2, []int{1, 2}, func(c *controller) {
 			c.nodes["c-1-h2"].flags, c.nodes["c-1-h2"].reason = []string{"DRAIN"}, "bad disk"

@@ -13,7 +13,7 @@ import (
 //
 // Disk space is not considered: disks grow while they are written, so nixbench detects a full pool only when a write fails.
 func (m *planner) placeMachines(created []Desired, kept map[string]Change) (map[string]string, error) {
-	hostOf := func(name string) string { return cmp.Or(m.inventories[name].Host, name) }
+	hostOf := func(name string) string { return cmp.Or(m.inventories[name].Host, "hypervisor "+name) }
 	memory := map[string]uint64{} // free bytes by host, which hypervisors may share
 	for _, name := range m.names {
 		free, seen := memory[hostOf(name)]

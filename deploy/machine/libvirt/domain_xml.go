@@ -68,7 +68,7 @@ func (m machine) MemoryKiB() uint64 { return m.Spec.Memory >> 10 }
 
 func (m machine) RunKiB() uint64 { return max(m.Spec.Memory/4, 16<<20) >> 10 }
 
-func (m machine) AuthorizedKeys() string {
+func (m machine) AuthorizedKey() string {
 	return base64.StdEncoding.EncodeToString([]byte(m.Spec.Identity.AuthorizedKey + "\n"))
 }
 

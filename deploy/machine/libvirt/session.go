@@ -111,6 +111,9 @@ func (s *session) run(op func(*session) error) (err error) {
 	if alive, _ := s.conn.IsAlive(); alive {
 		return err
 	}
+	if inner, ok := errors.AsType[*provider.Error](err); ok {
+		err = fmt.Errorf("%s: %w", inner.Op, inner.Err)
+	}
 	return &provider.Error{Hypervisor: s.h.name, Op: "talk to libvirt", Err: fmt.Errorf("the connection to %s broke: %w", s.h.o.URI, err),
 		Fix: "libvirtd was probably restarted: run the command again, which completes what was interrupted"}
 }

@@ -11,8 +11,6 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
-
-	"github.com/nixbench/nixbench/deploy/remote/internal/shell"
 )
 
 // Handler runs a command and returns its exit status. The context ends when
@@ -117,7 +115,7 @@ func (s *Server) serveSession(ctx context.Context, user string, offered ssh.NewC
 // runCommand runs a command and sends its exit status or signal to the client.
 func (s *Server) runCommand(ctx context.Context, e *Exec, channel ssh.Channel) {
 	var marks []string
-	e.Argv, marks, e.Escalation = shell.ParseLine(e.Line)
+	e.Argv, marks, e.Escalation = ParseLine(e.Line)
 	if s.printMarks {
 		// Print the announcements (marks) of the command here. Normally scripts in front of the command print them, but
 		// the Handler replaces the scripts and the command.

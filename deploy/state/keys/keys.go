@@ -122,7 +122,7 @@ func readKey(file string, data []byte) (Key, error) {
 	signer, err := ssh.ParsePrivateKey(data)
 	if err != nil {
 		// err is not included, since it could quote the private key. A recreated machine gets another host key.
-		return Key{}, state.NewFileError(file, errors.New("it is not a private key"), "restore it from a backup, or move it away: another one is made when it is needed")
+		return Key{}, state.NewFileError(file, errors.New("it is not a private key"), "restore it from a backup, or move it away: another one is made if no machine needs this one")
 	}
 	return Key{Private: data, Public: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey())))}, nil
 }
@@ -131,7 +131,7 @@ func readKey(file string, data []byte) (Key, error) {
 func isClientKeyNeeded(d state.Dir) bool {
 	s, err := d.Load()
 	if err != nil {
-		return !errors.Is(err, os.ErrNotExist)
+		return true
 	}
 	for _, m := range s.Machines {
 		if m.Created != nil {

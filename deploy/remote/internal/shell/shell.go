@@ -1,5 +1,5 @@
 // Package shell converts an argument vector to the line that an SSH server
-// passes to a login shell, and a line to an argument vector.
+// passes to a login shell.
 //
 // A command is started by a small sh script that first prints its process id on stderr and stdout, and
 // then executes the command:
@@ -23,31 +23,31 @@ package shell
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"al.essio.dev/pkg/shellescape"
 )
 
+// The parts of the scripts. Package sshtest recognizes the scripts by them.
 const (
-	head   = `announced="`
-	middle = `:$$"; echo "$announced" >&2 && echo "$announced" `
-	tail   = middle + `&& exec "$@"`
-	before = middle + "|| exit\n" // inserted before the script if the command is itself a script
+	Head   = `announced="`
+	Middle = `:$$"; echo "$announced" >&2 && echo "$announced" `
+	tail   = Middle + `&& exec "$@"`
+	Before = Middle + "|| exit\n" // inserted before the script if the command is itself a script
 )
 
 // Announce returns the argv of a script that prints "mark:PID\n" on stderr and on stdout, and then executes
 // argv with the same process id.
 func Announce(mark string, argv []string) []string {
-	if len(argv) > 2 && isShell(argv) {
-		return slices.Concat(argv[:2], []string{head + mark + before + argv[2]}, argv[3:])
+	if len(argv) > 2 && IsShell(argv) {
+		return slices.Concat(argv[:2], []string{Head + mark + Before + argv[2]}, argv[3:])
 	}
-	return append([]string{"sh", "-c", head + mark + tail, "sh"}, argv...)
+	return append([]string{"sh", "-c", Head + mark + tail, "sh"}, argv...)
 }
 
-// isShell reports whether argv executes a script that is its third word.
-func isShell(argv []string) bool {
+// IsShell reports whether argv executes a script that is its third word.
+func IsShell(argv []string) bool {
 	return (argv[0] == "sh" || argv[0] == "bash") && argv[1] == "-c"
 }
 
@@ -71,42 +71,4 @@ func Check(argv []string) error {
 		}
 	}
 	return nil
-}
-
-// ParseLine is the inverse of Line and Announce, for test servers. It returns the command itself, the marks in the order
-// in which the scripts print them, and the words between two scripts: the escalation command, or nil.
-func ParseLine(line string) (argv, marks, escalation []string) {
-	argv = split(strings.TrimPrefix(line, "exec "))
-	for i := 0; i+3 <= len(argv); i++ {
-		text, announces := strings.CutPrefix(argv[i+2], head)
-		if !announces || !isShell(argv[i:]) {
-			continue
-		}
-		mark, rest, _ := strings.Cut(text, middle)
-		marks, escalation = append(marks, mark), append(escalation, argv[:i]...)
-		if script, ok := strings.CutPrefix(middle+rest, before); ok { // the command itself is a script
-			return slices.Concat(argv[i:i+2], []string{script}, argv[i+3:]), marks, escalation
-		}
-		argv, i = argv[i+4:], -1
-	}
-	return argv, marks, escalation
-}
-
-// wordPart matches a blank, or a part of a word: quoted or not.
-var wordPart = regexp.MustCompile(`( )|'([^']*)'|"([^"]*)"|[^ '"]+`)
-
-// split splits a line into the words that Line has joined.
-func split(line string) []string {
-	words := []string{""}
-	for _, part := range wordPart.FindAllStringSubmatch(line, -1) {
-		switch last := &words[len(words)-1]; part[0][0] {
-		case ' ':
-			words = append(words, "")
-		case '\'', '"':
-			*last += part[2] + part[3]
-		default:
-			*last += part[0]
-		}
-	}
-	return words
 }
