@@ -144,11 +144,20 @@ difference() { # OLD-ARRAY NEW-ARRAY
 # Sets $active to the state of each unit that is not inactive.
 declare -A active=()
 findActive() {
-  local unit activeState
+  local line fields
   active=()
-  while read -r unit _ activeState _; do
-    [ "$activeState" = inactive ] || active[$unit]=$activeState
-  done < <("${systemctl[@]}" list-units --full --plain --no-legend --no-pager 2>/dev/null)
+  listUnits
+  for line in "${lines[@]}"; do
+    fields=($line)
+    [ "${fields[2]}" = inactive ] || active[${fields[0]}]=${fields[2]}
+  done
+  set +f
+}
+# Sets $lines to the loaded units, and switches globs off. `read` would read one byte at a time from a pipe.
+listUnits() {
+  local IFS=$'\n'
+  set -f
+  lines=($("${systemctl[@]}" list-units --full --plain --no-legend --no-pager 2>/dev/null))
 }
 
 isUp() { [ "${active[$1]:-}" = active ] || [ "${active[$1]:-}" = activating ]; }
@@ -532,8 +541,11 @@ reportJobs
 # --- result ---
 
 fresh=() failed=()
-while read -r unit _ activeState subState _; do
-  case $activeState:$subState in
+listUnits
+for line in "${lines[@]}"; do
+  fields=($line)
+  unit=${fields[0]}
+  case ${fields[2]}:${fields[3]} in
   failed:*)
     failed+=("$unit")
     continue
@@ -549,7 +561,7 @@ while read -r unit _ activeState subState _; do
   esac
   # Scopes are made by programs, not by the system.
   [ -n "${active[$unit]:-}" ] || [[ $unit == *.scope ]] || fresh+=("$unit")
-done < <(systemctl list-units --full --plain --no-legend --no-pager 2>/dev/null)
+done
 
 show "the following new units were started" "${fresh[@]}"
 
