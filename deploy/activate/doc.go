@@ -16,7 +16,7 @@
 //     switch-to-configuration with "boot". So a machine that reboots earlier boots the old system.
 //
 // Otherwise the script rolls back: immediately when the switch fails or hangs, and after the time limit when no confirmation
-// arrives. If the script is killed, systemd runs it again for the rollback (ExecStopPost). A rollback also restores the keys that
+// arrives. If the script is killed, systemd runs it again for the rollback (Restart=). A rollback also restores the keys that
 // were uploaded before the switch (package secrets), and what differs in sshd, the routes and the firewall (sh/reach.sh).
 //
 // The time limit is [Request.Confirm]. While the switch runs, the time is counted from the last progress: a line of the switch's

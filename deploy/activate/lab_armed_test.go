@@ -143,11 +143,13 @@ func testKilled(t *testing.T, b *bench) {
 	}
 	b.is("one", "one")
 
-	// The run itself is killed.
-	b.abandon("two", "waiting", time.Minute)
-	b.l.Run(t, b.name, "systemctl kill -s KILL nixbench-activate")
-	waitFor(t, 20*time.Second, "the node to go back", func() bool { n := b.inspect(); return !n.Last.Alive })
-	b.is("one", "one")
+	// The run itself is killed, or stopped.
+	for _, command := range []string{"kill -s KILL", "stop"} {
+		b.abandon("two", "waiting", time.Minute)
+		b.l.Run(t, b.name, "systemctl "+command+" nixbench-activate")
+		waitFor(t, 20*time.Second, "the node to go back", func() bool { n := b.inspect(); return !n.Last.Alive })
+		b.is("one", "one")
+	}
 
 	// The connection breaks while the switch runs.
 	earlier := len(b.rec.log())

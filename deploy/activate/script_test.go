@@ -659,6 +659,13 @@ only web.service 500 0 active running; later 1 kills`)
 			r.SettleTime = 3 * time.Second
 			n.rollsBack(r, reasonKilled, "the switch was killed on the node")
 		},
+		"stopped": func(t *testing.T, n *standIn) {
+			n.onNew(`stops() { kill -TERM $(cat $WORLD/units/nixbench-activate.service.main); }
+only web.service 500 0 active running; later 1 stops`)
+			r := n.request()
+			r.SettleTime = 3 * time.Second
+			n.rollsBack(r, reasonKilled, "the switch was killed on the node")
+		},
 		"killed while the boot loader is installed": func(t *testing.T, n *standIn) {
 			n.write("world/on-new", `[ "$action" != boot ] || { kill -KILL $(cat $WORLD/units/nixbench-activate.service.main); sleep 10; }`)
 			if res, err := n.activate(n.request()); err == nil || !res.RolledBack() {

@@ -70,8 +70,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION WATCH OBSERVED CHECKS
   systemd-run --quiet --collect --no-ask-password --unit="$runUnit" --service-type=exec \
     --description="nixbench: $goal, run $run" \
     --property=OOMScoreAdjust=-900 --property=TimeoutStopSec=15min --property=KillMode=mixed \
-    --property="ExecStopPost=$shell $live/script recover" \
-    --property=Restart=on-failure --property=RestartSec=1s --property=StartLimitIntervalSec=0 \
+    --property=Restart=on-failure --property=RestartSec=100ms --property=StartLimitIntervalSec=0 \
     ${LOCALE_ARCHIVE:+--setenv=LOCALE_ARCHIVE="$LOCALE_ARCHIVE"} --setenv=NIXOS_INSTALL_BOOTLOADER=0 --setenv=NIXBENCH_SYSTEM="$path" \
     "$shell" "$live/script" supervise </dev/null || { phase='done' outcome=failed reason=unstarted; save; die "systemd did not start the switch"; }
   exec 9>&-

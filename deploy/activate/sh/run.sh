@@ -230,19 +230,23 @@ recordDeployed() {
 supervise() {
   load $live/state || die "no state"
   listen run
-  if [ "$phase" != starting ]; then
-    # systemd has restarted this systemd unit, because the two commands of this script, `supervise` and then `recover`, were both
-    # killed.
+  if [ "$phase" != starting ]; then # the run was killed, and systemd has restarted its systemd unit
     recover
     return
   fi
+  # If somebody stops the systemd unit, continue with the rollback. A trap must not call recover itself: `return` without a number
+  # has another meaning in a trap.
+  trap 'exec "$BASH" "$live/script" recover' TERM
   armed=${armed:-0}
   printf -v begunAt '%(%s)T' -1
   unstable='' flaw=''
   findFailed
   failedBefore=$failed
   phase=switching
-  save || die "cannot write the record of the switch"
+  save || {
+    recover
+    return
+  }
 
   if [ "$goal" = boot ]; then
     if commit; then finishRun boot; else finishRun failed; fi
@@ -358,11 +362,12 @@ rollBackOrFail() { # REASON
   if [ "$armed" = 0 ]; then reason=$1; finishRun failed; else rollBack "$1"; fi
 }
 
-# recover rolls back a run that was not finished. systemd calls recover whenever the process of the run has ended. During a
-# shutdown recover does nothing, because the boot default is still the old system.
+# recover rolls back a run that was not finished. During a shutdown it does nothing, because the boot default is still the old
+# system.
 recover() {
   load $live/state || return 0
   [ "$phase" != 'done' ] || return 0
+  case $(</proc/1/comm) in systemd-shutdow*) return 0 ;; esac # after `systemctl reboot --force`, systemd does not answer
   askSystemd is-system-running
   case $answer in stopping*) return 0 ;; esac
   stopSwitch
