@@ -345,7 +345,7 @@ only web.service ` + recent(2) + ` 8 active running; later 0 loops`)
 		"jobs that are not the switch's": func(t *testing.T, n *standIn) {
 			n.write("world/jobs", "3 dev-sdb.device start running\n")
 			n.write("world/timed", "backup.service\n")
-			n.onNew(`jobs '3 dev-sdb.device start running' '12 backup.service start running' '13 cri-1.scope start running' '14 web-key.service start running' '15 web.service start waiting' '└─ waiting for job 14 (web-key.service/start) - -'`)
+			n.onNew(`jobs ' 3 dev-sdb.device start running' '12 backup.service start running' '13 cri-1.scope start running' '14 web-key.service start running' '15 web.service start waiting' '└─ waiting for job 14 (web-key.service/start) - -'`)
 			if _, err := n.activate(n.request()); err != nil {
 				t.Error(err)
 			}
@@ -361,7 +361,7 @@ only web.service ` + recent(2) + ` 8 active running; later 0 loops`)
 		"job that waits for a job from before": func(t *testing.T, n *standIn) {
 			n.write("world/jobs", "3 old.service start running\n")
 			n.onNew(`ended() { fails late.service; done_; }
-jobs '3 old.service start running' '12 late.service start waiting' '└─ waiting for job 3 (old.service/start) - -'; later 2 ended`)
+jobs ' 3 old.service start running' '12 late.service start waiting' '└─ waiting for job 3 (old.service/start) - -'; later 2 ended`)
 			n.rollsBack(n.request(), reasonLate, "unit late.service failed soon after the switch")
 			if !strings.Contains(n.rec.log(), "waiting for systemd: start old.service (before late.service)\n") {
 				t.Error("the user is not told what the node waits for")
@@ -369,7 +369,7 @@ jobs '3 old.service start running' '12 late.service start waiting' '└─ waiti
 		},
 		"job that waits too long for a job from before": func(t *testing.T, n *standIn) {
 			n.write("world/jobs", "3 old.service start running\n")
-			n.onNew(`jobs '3 old.service start running' '12 late.service start waiting' '└─ waiting for job 3 (old.service/start) - -'`)
+			n.onNew(`jobs ' 3 old.service start running' '12 late.service start waiting' '└─ waiting for job 3 (old.service/start) - -'`)
 			n.rollsBack(n.request(), reasonHung, "no progress for 4s (start old.service (before late.service)): a slow switch")
 		},
 		"job from before of a unit that the switch has changed": func(t *testing.T, n *standIn) {

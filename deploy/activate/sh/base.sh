@@ -17,7 +17,8 @@
 #   forget RUN              closes the record of a run that a reboot ended
 #   reboot                  reboots the node after this command has ended
 #
-# systemd calls these commands: `supervise` executes the run, `recover` rolls back a run that was killed.
+# systemd calls the command `supervise`, which executes the run, or rolls back a run that was killed. If the systemd unit is stopped,
+# the process of the run executes the command `recover`.
 set -u
 umask 022
 LC_ALL=C # not exported: it is only for this script's own handling of text
@@ -61,20 +62,24 @@ listen() { # NAME
 }
 wake() { [ ! -p "$live/$1.bell" ] || echo 1<>"$live/$1.bell"; } # NAME
 
-# askSystemd sets $answer to the output of systemctl, and returns the exit status of systemctl. It waits for at most 10 seconds,
-# because systemd may be busy for long. Callers read $answer through a pipe: a here-string may need a file in /tmp, and /tmp may
-# be full.
+# askSystemd sets $answer to the output of systemctl, and returns the exit status of systemctl. It waits for at most 10 seconds for
+# the first character, because systemd may be busy for long. With -N and without -t, bash reads many bytes at a time.
 askSystemd() {
-  local output
+  local output first=''
   exec {output}< <(exec systemctl "$@" 2>/dev/null)
-  IFS= read -r -d '' -t 10 -u "$output" answer
-  if [ $? -gt 128 ]; then # the time is over; at the end of the output, read returns 1
-    kill -KILL $!
-    answer=''
-  fi
+  IFS= read -r -N 1 -t 10 -u "$output" first
+  if [ $? -gt 128 ]; then kill -KILL $!; fi # the time is over; at the end of the output, read returns 1
+  IFS= read -r -N 100000000 -u "$output" answer
+  answer=$first$answer
   exec {output}<&-
   wait $!
 }
+
+# splitLines sets the array $lines to the lines of TEXT that are not empty, and splitFields sets $fields to the words of a line.
+# `read` is slower: it reads one byte at a time from a pipe, and a here-string may need a file in /tmp, which may be full.
+splitLines() { local IFS=$'\n'; splitFields "$1"; lines=("${fields[@]}"); } # TEXT
+# shellcheck disable=SC2206
+splitFields() { set -f; fields=($1); set +f; } # LINE
 
 # isActive reports whether a systemd unit runs. If systemd does not answer, the unit is assumed to run.
 isActive() {
@@ -95,15 +100,16 @@ names='run goal path spec to from was wasPath armed settle checks activator gene
 clear() { for name in $names; do printf -v "$name" ''; done; }
 
 load() { # FILE
-  local lines=() line first last
+  local lines line records='' complete before
   clear
-  [ -r "$1" ] && mapfile -t lines <"$1" || return
-  last=${#lines[@]}
-  while [ "$last" -gt 0 ] && [ "${lines[last - 1]}" != saved=yes ]; do last=$((last - 1)); done
-  first=$last
-  while [ "$first" -gt 0 ] && [ -n "${lines[first - 1]}" ]; do first=$((first - 1)); done
-  [ "$last" -gt 0 ] || return
-  for line in "${lines[@]:first:last - first}"; do
+  [ -r "$1" ] || return
+  IFS= read -r -d '' records <"$1"
+  records=$'\n\n'$records
+  complete=${records%$'\n'saved=yes$'\n'*}
+  [ "$complete" != "$records" ] || return
+  before=${complete%$'\n\n'*}
+  splitLines "${complete:${#before}}"
+  for line in "${lines[@]}"; do
     name=${line%%=*}
     case " $names " in *" $name "*) printf -v "$name" %s "${line#*=}" ;; esac
   done
@@ -135,7 +141,3 @@ save() {
 
 addTo() { printf %s "$2" >>"$1"; }                      # FILE TEXT
 replace() { printf %s "$2" >"$1.new" && mv "$1.new" "$1"; } # FILE TEXT
-
-# systemd calls the command `recover` after each run. If the run has ended normally, there is nothing to recover: exit here,
-# before the shell reads the rest of this file.
-if [ "$1" = recover ] && load $live/state && [ "$phase" = 'done' ]; then exit; fi

@@ -5,20 +5,23 @@
 # those that systemd is about to restart. $alive: services that run, start or are about to be restarted. $triggers: active timers,
 # paths and sockets.
 findFailed() {
-  local name active sub
+  local lines fields line name
   failed='' restarting='' alive='' triggers=''
   askSystemd list-units --all --full --plain --no-legend --no-pager --state=failed,activating,waiting,listening,running
-  while read -r name _ active sub _; do
+  splitLines "$answer"
+  for line in "${lines[@]}"; do
+    splitFields "$line"
+    name=${fields[0]}
     [ "$name" != "$runUnit" ] || continue
     case $name in
     *.timer | *.path | *.socket) triggers="$triggers$name " ;;
-    *.service) [ "$active" = failed ] || alive="$alive$name " ;;
+    *.service) [ "${fields[2]}" = failed ] || alive="$alive$name " ;;
     esac
-    case $active:$sub in
+    case ${fields[2]}:${fields[3]} in
     *:auto-restart*) failed="$failed$name " restarting="$restarting$name " ;;
     failed:*) failed="$failed$name " ;;
     esac
-  done < <(printf %s "$answer")
+  done
 }
 
 isNixOS() {
@@ -145,7 +148,8 @@ inspect() { # PATH SPEC [brief|units]
     echo "system=${answer%$'\n'}"
   fi
   printBoot
-  printUptime
+  readUptime
+  echo "uptime=$uptime"
   printKernel kernel-booted $booted
   printKernel kernel-profile $profile
   [ ! -r $kept/deployed ] || while read -r deployed _; do echo "deployed=$deployed"; done <$kept/deployed
@@ -171,13 +175,13 @@ printBoot() {
   echo "boot-id=$value"
 }
 
-# printUptime prints the seconds since the node's first process was started. It does not use /proc/uptime, which in a container
-# counts since the boot of the host.
-printUptime() {
+# readUptime sets $uptime to the seconds since the node's first process was started. It does not use /proc/uptime alone, which in a
+# container counts since the boot of the host.
+readUptime() {
   local fields
   now
   read -ra fields </proc/1/stat
-  echo "uptime=$((now - fields[21] / 100))" # the kernel counts in hundredths of a second
+  uptime=$((now - fields[21] / 100)) # the kernel counts in hundredths of a second
 }
 
 # printRun prints the record of the last run, and the line end=yes. The argument `followed` means that the run has not ended and

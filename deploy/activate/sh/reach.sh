@@ -21,19 +21,14 @@ findClient() {
 # connected. The second says whether there is a route to the client, and contains the default routes. The third contains the rules
 # of the firewall without their counters; only this text needs a program.
 readReach() {
-  local port socket state line chain='' family='' addresses device to gateway length
+  local port line lines='' chain='' family='' addresses device to gateway length none=00000000
   read -ra addresses <<<"$client"
   case $client in *:*) family=6 ;; esac
   printf -v port %04X "${addresses[3]}"
   reach=('' '' '')
   for line in tcp tcp6; do
-    while read -r _ socket _ state _; do
-      case $socket:$state in
-      *:"$port:0A") reach[0]=yes ;;
-      *:0A | local_address:*) ;;
-      *) break ;; # the sockets that listen are the first
-      esac
-    done <"/proc/net/$line"
+    read -r -N 65536 lines <"/proc/net/$line" # the sockets that listen, without an address of a peer, are the first
+    case $lines in *":$port $none:0000 0A "* | *":$port $none$none$none$none:0000 0A "*) reach[0]=yes && break ;; esac
   done
   if true <>"/dev/udp/${addresses[0]}/9"; then reach[1]=yes; fi # connects a socket, and sends no packet
   while read -r device to gateway _; do
@@ -43,10 +38,11 @@ readReach() {
     case $to:$length in *[!0:]*) ;; *) reach[1]+=" $device $gateway" ;; esac
   done </proc/net/ipv6_route
   # Leave out the chains of Kubernetes and of its network, which change at any time. nft prints a chain on several lines.
-  while IFS= read -r line; do
+  splitLines "$(if command -v nft >&2; then nft --stateless list ruleset; else "ip${family}tables-save" -t filter; fi 2>/dev/null)"
+  for line in "${lines[@]}"; do
     case $line in *'chain '*) chain=$line ;; esac
     case $chain$line in '#'* | *KUBE-* | *CNI-* | *FLANNEL-*) ;; *) reach[2]+=${line%% \[*}$'\n' ;; esac
-  done < <(if command -v nft >&2; then nft --stateless list ruleset; else "ip${family}tables-save" -t filter; fi 2>/dev/null)
+  done
 } 2>/dev/null
 
 # noteReach records how clients reach the node now: the port of sshd, the routes, and the rules of the firewall. It also records

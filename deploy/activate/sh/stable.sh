@@ -2,58 +2,45 @@
 # Functions that wait for systemd's remaining jobs after switch-to-configuration has returned, and
 # watch the services that the switch has started.
 
-# listServices prints a line for each service UNIT: ID ENTERED RESTARTS TYPE STATE SUBSTATE. ENTERED is when the service last
-# became active, in microseconds since boot. listServices leaves out services that run independently of the switch, see
+# listServices sets $services to a line for each service UNIT: ID ENTERED RESTARTS TYPE:STATE:SUBSTATE. ENTERED is when the service
+# last became active, in microseconds since boot. listServices leaves out services that run independently of the switch, see
 # isIndependent. One request to systemd takes milliseconds for each service, because systemd collects all its properties.
 listServices() { # UNIT…
-  local property value
+  local lines line fields property
+  local -A is=()
   askSystemd show --no-pager \
     --property=Id,Type,ActiveState,SubState,ActiveEnterTimestampMonotonic,NRestarts,Transient,TriggeredBy -- "$@"
-  clearService
+  services=()
   # systemctl prints the properties of a service in any order, and an empty line after each service.
-  while IFS='=' read -r property value; do
-    case $property in
-    '')
-      printService
-      clearService
-      ;;
-    Id) id=$value ;;
-    Type) type=$value ;;
-    ActiveState) state=$value ;;
-    SubState) sub=$value ;;
-    ActiveEnterTimestampMonotonic) entered=$value ;;
-    NRestarts) restarts=$value ;;
-    Transient) transient=$value ;;
-    TriggeredBy) triggers=$value ;;
-    esac
-  done < <(printf %s "$answer")
-  printService
-}
-
-clearService() { id='' type='' state='' sub='' entered='' restarts='' transient='' triggers=''; }
-
-printService() {
-  [ -n "$id" ] && ! isIndependent "$id" "$transient" "$triggers" || return 0
-  printf '%s %s %s %s %s %s\n' "$id" "${entered:-0}" "${restarts:-0}" "${type:-none}" "${state:-none}" "${sub:-none}"
+  splitLines "${answer//$'\n\n'/$'\nend\n'}end"
+  for line in "${lines[@]}"; do
+    is[${line%%=*}]=${line#*=}
+    [ "$line" = end ] || continue
+    [ -z "${is[Id]-}" ] || isIndependent "${is[Id]}" "${is[Transient]-}" "${is[TriggeredBy]-}" || services+=("${is[Id]} ${is[ActiveEnterTimestampMonotonic]:-0} ${is[NRestarts]:-0} ${is[Type]-}:${is[ActiveState]-}:${is[SubState]-}")
+    is=()
+  done
 }
 
 # readInvocations sets invocation[SERVICE], for each service that runs, to the ID that systemd has given to its last start. It
 # sets $recent to the services that have started in the last two minutes. $recent does not contain the services of this run and of
-# its logins, because systemd does not restart them. The file `invocations` is older than the answer.
+# its logins, because systemd does not restart them, and the services of the first 15 seconds after the boot, which all have just
+# started. The file `invocations` is older than the answer.
 declare -A invocation=() before=()
 startedTriggers=''
 readInvocations() {
-  local unit id time limit
+  local lines line fields unit limit
   printf -v limit '%(%s)T' -1
-  limit=$((limit - 120))
+  readUptime
+  limit=$((limit - (uptime > 135 ? 120 : uptime - 15)))
   invocation=() recent=()
   echo >"$live/invocations"
-  while read -r unit id time; do
-    unit=${unit#invocation:}
-    invocation[$unit]=$id
-    ! ownsSession "$unit" || continue
-    [ "${time%.*}" -lt "$limit" ] || recent+=("$unit")
-  done < <(find $invocations -name 'invocation:*.service' -printf '%f %l %T@\n')
+  splitLines "$(find $invocations -name 'invocation:*.service' -printf '%f %l %T@\n')"
+  for line in "${lines[@]}"; do
+    splitFields "$line"
+    unit=${fields[0]#invocation:}
+    invocation[$unit]=${fields[1]}
+    [ "${fields[2]%.*}" -lt "$limit" ] || ownsSession "$unit" || recent+=("$unit")
+  done
 }
 
 # isStarted reports whether systemd may have started a service since the last call of readInvocations: systemd then replaces a
@@ -75,20 +62,24 @@ watchesKeys() { # UNIT
 # recordBefore records the services and systemd's jobs before the switch. findFailed must be called before. It adds services that
 # systemd restarts repeatedly to $failedBefore, so that nixbench does not report the new system as the cause.
 recordBefore() {
-  local id restarts job
+  local services lines line fields id
   jobsBefore=''
   readInvocations
   for id in "${!invocation[@]}"; do before[$id]=${invocation[$id]}; done
-  if [ ${#recent[@]} -gt 0 ]; then
-    while read -r id _ restarts _; do
-      [ "$restarts" = 0 ] || failedBefore="$failedBefore$id "
-    done < <(listServices "${recent[@]}")
-  fi
+  services=()
+  [ ${#recent[@]} = 0 ] || listServices "${recent[@]}"
+  for line in "${services[@]}"; do
+    case $line in *\ *\ 0\ *) ;; *) failedBefore="$failedBefore${line%% *} " ;; esac
+  done
   triggersBefore=$triggers
   # shellcheck disable=SC2086
   [ "$armed" = 0 ] || noteReach "${!before[@]}" $triggers
   askForJobs
-  while read -r job _; do jobsBefore="$jobsBefore$job "; done < <(printf %s "$answer")
+  splitLines "$answer"
+  for line in "${lines[@]}"; do
+    splitFields "$line"
+    jobsBefore="$jobsBefore${fields[0]} "
+  done
 }
 
 # isChanged reports whether the files of a systemd unit differ between the old and the new system.
@@ -145,21 +136,23 @@ isOfSwitch() { # JOB UNIT
 # (NAME-key.service), because nixbench may upload the key after the switch. If systemd does not answer, $pending is a text that
 # says so.
 findPendingJobs() {
-  local job name kind how last running='' waiting='' what=() state=() waits=() place=()
+  local lines line fields job last running='' waiting='' what=() state=() waits=() place=()
   pending='' held=''
   askForJobs --before || {
     pending='systemd does not answer, '
     return 0
   }
-  while read -r job name kind how; do
-    case $job:$name:$kind in
-    [0-9]*) last=$job what[job]="$kind $name" state[job]=$how waits[job]='' ;;
-    *:waiting:for) # the line before has a job that waits for this "job NUMBER (…)"
-      how=${how#job }
-      waits[last]+="${how%% *} "
+  splitLines "$answer"
+  for line in "${lines[@]}"; do
+    splitFields "$line" # systemctl aligns the numbers of jobs with spaces
+    case ${fields[*]} in
+    [0-9]*)
+      last=${fields[0]}
+      what[last]="${fields[2]} ${fields[1]}" state[last]=${fields[3]} waits[last]=''
       ;;
+    *\ waiting\ for\ job\ *) waits[last]+="${fields[4]} " ;; # the job of the line before waits for this "job NUMBER (…)"
     esac
-  done < <(printf %s "$answer")
+  done
   for job in "${!what[@]}"; do
     ! isOfSwitch "$job" "${what[job]#* }" || addJob "$job"
   done
@@ -219,7 +212,7 @@ waitForJobs() {
 # changed to $startedTriggers. findFailed must have set $alive and $triggers before: a service that restarts repeatedly may have
 # no invocation ID at the moment.
 findStarted() {
-  local id entered restarts type state sub started=()
+  local services line fields id started=()
   marks=''
   for id in $triggers; do
     case " $startedTriggers" in *" $id "*) continue ;; esac
@@ -232,18 +225,19 @@ findStarted() {
     before[$id]=${invocation[$id]-}
   done
   [ ${#started[@]} -gt 0 ] || return 0
-  while read -r id entered restarts type state sub; do
-    case $type:$state:$sub in
+  listServices "${started[@]}"
+  for line in "${services[@]}"; do
+    splitFields "$line"
+    case ${fields[3]} in
     oneshot:activating:*) ;;
     oneshot:*) continue ;;
     *:active:* | *:reloading:* | *:activating:auto-restart*) ;;
-    *:activating:*) [ "$restarts" != 0 ] || continue ;; # between two attempts, such as in ExecStartPre
+    *:activating:*) [ "${fields[2]}" != 0 ] || continue ;; # between two attempts, such as in ExecStartPre
     *) continue ;;
     esac
-    case " $failedBefore " in *" $id "*) continue ;; esac
-    marks="$marks$id $entered
-"
-  done < <(listServices "${started[@]}")
+    case " $failedBefore " in *" ${fields[0]} "*) continue ;; esac
+    marks+="${fields[0]} ${fields[1]}"$'\n'
+  done
 }
 
 # watchServices waits for the settle time, until every service in $marks has stayed active for this time. If systemd restarts a
@@ -251,13 +245,14 @@ findStarted() {
 # restarted services. If a service fails, it ends the wait, and checkUnitsAgain reports the failure later. While the invocation IDs
 # of the services stay the same, systemd is not asked, because it collects all properties of each service.
 watchServices() {
-  local units=() changed restarting=''
+  local services lines line fields id units=() changed restarting=''
   local -A lastIDs=()
-  while read -r name _; do
-    [ -n "$name" ] || continue
-    units+=("$name") lastIDs[$name]=${before[$name]-}
-    [ -n "${lastIDs[$name]}" ] || restarting=yes
-  done <<<"$marks"
+  splitLines "$marks"
+  for line in "${lines[@]}"; do
+    id=${line%% *}
+    units+=("$id") lastIDs[$id]=${before[$id]-}
+    [ -n "${lastIDs[$id]}" ] || restarting=yes
+  done
   watched=" ${units[*]} "
   now
   begun=$now since=$now limit=$((settle + 15)) deadline=$((now + settle + 15 + ${armed:-0}))
@@ -275,27 +270,24 @@ watchServices() {
     now
     [ -n "$changed" ] || [ $((now - since)) -gt "$settle" ] || continue
     latest='' restarting=''
-    [ ${#units[@]} = 0 ] || while read -r id entered restarts type state sub; do
+    services=()
+    [ ${#units[@]} = 0 ] || listServices "${units[@]}"
+    for line in "${services[@]}"; do
+      splitFields "$line"
+      id=${fields[0]} line="$id ${fields[1]}"
       case $watched in *" $id "*) ;; *) continue ;; esac
-      case $type:$state:$sub in
+      case ${fields[3]} in
       *:failed:*) return 0 ;;
       oneshot:activating:auto-restart*) restarting="$restarting$id " ;;
       oneshot:*) continue ;; # it has no start to wait for
       *:activating:*) restarting="$restarting$id " ;;
       *:inactive:*) continue ;; # the service has ended without a failure
       esac
-      latest="$latest$id $entered
-"
-      case "
-$marks
-" in *"
-$id $entered
-"*) ;; *)
-        unstable="$unstable$id "
-        [ "$restarts" -lt 5 ] || limit=0
-        ;;
-      esac
-    done < <(listServices "${units[@]}")
+      latest+=$line$'\n'
+      case $'\n'$marks in *$'\n'"$line"$'\n'*) continue ;; esac
+      unstable="$unstable$id "
+      [ "${fields[2]}" -lt 5 ] || limit=0
+    done
     now
     if [ -n "$unstable$restarting" ]; then
       since=$now
