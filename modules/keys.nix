@@ -258,9 +258,11 @@ in
             files=(*)
             if [ ''${#files[@]} != 0 ]; then # this service was restarted: keep the files of units that are still active
               units=$'\n'$(systemctl --plain --no-legend --full --state=active list-units '*-key.service')
+              stale=()
               for unit in "''${files[@]}"; do
-                case $units in *$'\n'"$unit "*) ;; *) rm -f -- "$unit" ;; esac
+                case $units in *$'\n'"$unit "*) ;; *) stale+=("$unit") ;; esac
               done
+              rm -f -- "''${stale[@]}"
             fi
 
             links=(${linkFolder}/*-key)

@@ -419,9 +419,9 @@ first >$WORLD/services; whileWatched web.service both active running; whileWatch
 		},
 		"a timer's service fails while another is watched": func(t *testing.T, n *standIn) {
 			n.write("world/timed", "backup.service\n")
-			n.onNew(`both() { service web.service 500 0 "$1" "$1"; service backup.service 500 0 failed failed simple backup.timer; }
-dies() { fails web.service; both failed >$WORLD/services; }
-both active >$WORLD/services; later 1.5 dies`)
+			n.onNew(`both() { service web.service 500 0 $1; service backup.service 500 0 failed failed simple backup.timer; }
+dies() { fails web.service; both "failed failed" >$WORLD/services; }
+both "active running" >$WORLD/services; later 1.5 dies`)
 			r := n.request()
 			r.SettleTime = 3 * time.Second
 			n.rollsBack(r, reasonLate, "unit web.service failed soon after the switch")

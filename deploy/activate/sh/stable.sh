@@ -22,9 +22,9 @@ listServices() { # UNIT…
 }
 
 # readInvocations sets invocation[SERVICE], for each service that runs, to the ID that systemd has given to its last start. It
-# sets $recent to the services that have started in the last two minutes. $recent does not contain the services of this run and of
-# its logins, because systemd does not restart them, and the services of the first 15 seconds after the boot, which all have just
-# started. The file `invocations` is older than the answer.
+# sets $recent to the services in $alive that have started in the last two minutes, but not in the first 15 seconds after the boot.
+# $recent does not contain the services of this run and of its logins, because systemd does not restart them. The file `invocations`
+# is older than the answer.
 declare -A invocation=() before=()
 startedTriggers=''
 readInvocations() {
@@ -39,7 +39,7 @@ readInvocations() {
     splitFields "$line"
     unit=${fields[0]#invocation:}
     invocation[$unit]=${fields[1]}
-    [ "${fields[2]%.*}" -lt "$limit" ] || ownsSession "$unit" || recent+=("$unit")
+    [ "${fields[2]%.*}" -lt "$limit" ] || case " $alive" in *" $unit "*) ownsSession "$unit" || recent+=("$unit") ;; esac
   done
 }
 
@@ -202,7 +202,7 @@ waitForJobs() {
       reason=hung jobs=$pending
       return 1
     fi
-    pause 0.2
+    pause 0.1
   done
 }
 
@@ -220,7 +220,7 @@ findStarted() {
     startedTriggers="$startedTriggers$id "
   done
   readInvocations
-  for id in $alive "${!invocation[@]}"; do
+  for id in $alive; do
     [ -n "${before[$id]-}" ] && [ "${invocation[$id]-}" = "${before[$id]}" ] || ownsSession "$id" || watchesKeys "$id" || started+=("$id")
     before[$id]=${invocation[$id]-}
   done
