@@ -163,7 +163,7 @@ func TestKeysRestored(t *testing.T) {
 		hive(s, fresh+check, `imports = [ (which "one") ];`)
 		for _, more := range [][]string{nil, {"--rollback", "off"}} {
 			got := s.run(8, append([]string{"apply"}, more...)...)
-			s.says(got, "the pre-switch check switchInhibitors of the new system failed, and nothing was changed", "from dbus to broker")
+			s.says(got, "a pre-switch check of the new system failed, and nothing was changed", "Pre-switch check 'switchInhibitors' failed", "from dbus to broker")
 			s.saysNot(got, "rolled back", "rolling back")
 			checkRestored(s)
 		}

@@ -92,9 +92,9 @@ func TestNode(t *testing.T) {
 	// The real checks before a switch refuse it, and nothing is changed.
 	const refuses = `system.preSwitchChecks.disk = "echo the disk is too small; false";`
 	write("refused", refuses)
-	h.run(8, "apply").says("the pre-switch check disk of the new system failed, and nothing was changed", "the disk is too small")
+	h.run(8, "apply").says("a pre-switch check of the new system failed, and nothing was changed", "Pre-switch check 'disk' failed", "the disk is too small")
 	write("inhibited", `system.switch.inhibitors.engine = "2";`)
-	h.run(8, "apply").says("the pre-switch check switchInhibitors of the new system failed, and nothing was changed", "engine")
+	h.run(8, "apply").says("a pre-switch check of the new system failed, and nothing was changed", "Pre-switch check 'switchInhibitors' failed", "engine")
 	check("two")
 	if got := system(); got != second {
 		t.Errorf("the system is %s after switches that were refused, want %s", got, second)
