@@ -25,7 +25,8 @@ type Loop struct {
 	Submit func(now time.Time) (Task, time.Time)
 	// Read returns the next reading of what happened to the jobs. A reading that fails is repeated. The loop ends after
 	// [maxFailures] failures in a row. There is a last reading after ctx has ended, when the running submissions have ended or have
-	// had a short time to end. It has little time, so it must only read what has happened, and not wait or look for missing events.
+	// had a short time to end. The last reading (last is true) has little time: it only reads what has happened, and neither waits nor
+	// looks for missing events.
 	Read func(last bool) Reading
 }
 

@@ -652,20 +652,8 @@ only web.service 500 0 active running; later 0.7 dies`)
 				t.Errorf("the old system would start %q", got)
 			}
 		},
-		"killed": func(t *testing.T, n *standIn) {
-			n.onNew(`kills() { kill -KILL $(cat $WORLD/units/nixbench-activate.service.main); }
-only web.service 500 0 active running; later 1 kills`)
-			r := n.request()
-			r.SettleTime = 3 * time.Second
-			n.rollsBack(r, reasonKilled, "the switch was killed on the node")
-		},
-		"stopped": func(t *testing.T, n *standIn) {
-			n.onNew(`stops() { kill -TERM $(cat $WORLD/units/nixbench-activate.service.main); }
-only web.service 500 0 active running; later 1 stops`)
-			r := n.request()
-			r.SettleTime = 3 * time.Second
-			n.rollsBack(r, reasonKilled, "the switch was killed on the node")
-		},
+		"killed":  func(t *testing.T, n *standIn) { n.rollsBackAfter("KILL") },
+		"stopped": func(t *testing.T, n *standIn) { n.rollsBackAfter("TERM") },
 		"killed while the boot loader is installed": func(t *testing.T, n *standIn) {
 			n.write("world/on-new", `[ "$action" != boot ] || { kill -KILL $(cat $WORLD/units/nixbench-activate.service.main); sleep 10; }`)
 			if res, err := n.activate(n.request()); err == nil || !res.RolledBack() {
@@ -700,6 +688,16 @@ func (n *standIn) rollsBack(r Request, reason, want string) {
 		n.t.Errorf("%+v", res)
 	}
 	n.is(n.oldPath, n.oldPath, "new test", "old test")
+}
+
+// rollsBackAfter asserts that the node rolls back if its run gets a signal while it watches a service.
+func (n *standIn) rollsBackAfter(signal string) {
+	n.t.Helper()
+	n.onNew(`ends() { kill -` + signal + ` $(cat $WORLD/units/nixbench-activate.service.main); }
+only web.service 500 0 active running; later 1 ends`)
+	r := n.request()
+	r.SettleTime = 3 * time.Second
+	n.rollsBack(r, reasonKilled, "the switch was killed on the node")
 }
 
 // When a client is killed between its two confirmations, the node rolls back, or the next run to

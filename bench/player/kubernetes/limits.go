@@ -32,7 +32,8 @@ var (
 	// same time. It shares this number between its clients.
 	serverFlags = []setting{{"max-requests-inflight", "400", ""}, {"max-mutating-requests-inflight", "200", ""}}
 	kwokConfig  = []setting{{"podPlayStageParallelism", "unknown", ""}}
-	// parallelism is the number of goroutines with which kube-scheduler tests nodes for a pod. No command-line flag sets this number: it is in schedulerFlags, so that its default is shown.
+	// parallelism is the number of goroutines with which kube-scheduler tests nodes for a pod. No command-line flag sets this number. It is
+	// in schedulerFlags, too, so that its default is shown.
 	parallelism = setting{"parallelism", "16", ""}
 )
 
@@ -94,8 +95,8 @@ func (p *Player) readFile(ctx context.Context, file string) ([]byte, error) {
 	return p.RunOn(ctx, p.Place().Scheduler, nil, "cat", file)
 }
 
-// limitsIn returns the limits that a manifest or a configuration of a program sets. It looks for the part of a name after the last dot. If a setting has a kind, its value is a rate of events of
-// this kind; a negative rate means no limit.
+// limitsIn returns the limits that a manifest or a configuration of a program sets. In text, it looks for the part of a setting's name
+// after the last dot. If a setting has a kind, its value is a rate of events of this kind; a negative rate means no limit.
 func limitsIn(text []byte, program string, settings []setting) []player.Limit {
 	var limits []player.Limit
 	for _, s := range settings {

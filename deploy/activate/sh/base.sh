@@ -63,7 +63,8 @@ listen() { # NAME
 wake() { [ ! -p "$live/$1.bell" ] || echo 1<>"$live/$1.bell"; } # NAME
 
 # askSystemd sets $answer to the output of systemctl, and returns the exit status of systemctl. It waits for at most 10 seconds for
-# the first character, because systemd may be busy for long. With -N and without -t, bash reads many bytes at a time.
+# the first character, because systemd may be busy for long; systemctl itself waits for at most 25 seconds for each further answer of
+# systemd. With -N and without -t, bash reads many bytes at a time.
 askSystemd() {
   local output first=''
   exec {output}< <(exec systemctl "$@" 2>/dev/null)

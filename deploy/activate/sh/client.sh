@@ -66,7 +66,8 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION WATCH OBSERVED CHECKS
   [ -z "$from" ] || [ "$from" = "$to" ] || [ "$roots/previous" -ef "$from" ] || ln -sfn "$from" "$roots/previous"
   : >"$live/seen"
   # The systemd unit of the run is transient, so that a switch does not stop it. OOMScoreAdjust protects the run from the OOM
-  # killer. TimeoutStopSec gives the run time to finish when its systemd unit is stopped.
+  # killer. If the run is killed, Restart starts it again for the rollback. If its systemd unit is stopped, TimeoutStopSec gives the
+  # run time to roll back.
   systemd-run --quiet --collect --no-ask-password --unit="$runUnit" --service-type=exec \
     --description="nixbench: $goal, run $run" \
     --property=OOMScoreAdjust=-900 --property=TimeoutStopSec=15min --property=KillMode=mixed \

@@ -6,17 +6,19 @@
 # last became active, in microseconds since boot. listServices leaves out services that run independently of the switch, see
 # isIndependent. One request to systemd takes milliseconds for each service, because systemd collects all its properties.
 listServices() { # UNIT…
-  local lines line fields property
+  local lines line
   local -A is=()
+  services=()
+  [ $# -gt 0 ] || return 0
   askSystemd show --no-pager \
     --property=Id,Type,ActiveState,SubState,ActiveEnterTimestampMonotonic,NRestarts,Transient,TriggeredBy -- "$@"
-  services=()
   # systemctl prints the properties of a service in any order, and an empty line after each service.
   splitLines "${answer//$'\n\n'/$'\nend\n'}end"
   for line in "${lines[@]}"; do
     is[${line%%=*}]=${line#*=}
     [ "$line" = end ] || continue
-    [ -z "${is[Id]-}" ] || isIndependent "${is[Id]}" "${is[Transient]-}" "${is[TriggeredBy]-}" || services+=("${is[Id]} ${is[ActiveEnterTimestampMonotonic]:-0} ${is[NRestarts]:-0} ${is[Type]-}:${is[ActiveState]-}:${is[SubState]-}")
+    [ -z "${is[Id]-}" ] || isIndependent "${is[Id]}" "${is[Transient]-}" "${is[TriggeredBy]-}" ||
+      services+=("${is[Id]} ${is[ActiveEnterTimestampMonotonic]:-0} ${is[NRestarts]:-0} ${is[Type]-}:${is[ActiveState]-}:${is[SubState]-}")
     is=()
   done
 }
@@ -66,10 +68,10 @@ recordBefore() {
   jobsBefore=''
   readInvocations
   for id in "${!invocation[@]}"; do before[$id]=${invocation[$id]}; done
-  services=()
-  [ ${#recent[@]} = 0 ] || listServices "${recent[@]}"
+  listServices "${recent[@]}"
   for line in "${services[@]}"; do
-    case $line in *\ *\ 0\ *) ;; *) failedBefore="$failedBefore${line%% *} " ;; esac
+    splitFields "$line"
+    [ "${fields[2]}" = 0 ] || failedBefore+="${fields[0]} "
   done
   triggersBefore=$triggers
   # shellcheck disable=SC2086
@@ -78,7 +80,7 @@ recordBefore() {
   splitLines "$answer"
   for line in "${lines[@]}"; do
     splitFields "$line"
-    jobsBefore="$jobsBefore${fields[0]} "
+    jobsBefore+="${fields[0]} "
   done
 }
 
@@ -224,7 +226,6 @@ findStarted() {
     [ -n "${before[$id]-}" ] && [ "${invocation[$id]-}" = "${before[$id]}" ] || ownsSession "$id" || watchesKeys "$id" || started+=("$id")
     before[$id]=${invocation[$id]-}
   done
-  [ ${#started[@]} -gt 0 ] || return 0
   listServices "${started[@]}"
   for line in "${services[@]}"; do
     splitFields "$line"
@@ -270,8 +271,7 @@ watchServices() {
     now
     [ -n "$changed" ] || [ $((now - since)) -gt "$settle" ] || continue
     latest='' restarting=''
-    services=()
-    [ ${#units[@]} = 0 ] || listServices "${units[@]}"
+    listServices "${units[@]}"
     for line in "${services[@]}"; do
       splitFields "$line"
       id=${fields[0]} line="$id ${fields[1]}"
