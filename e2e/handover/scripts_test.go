@@ -227,12 +227,12 @@ echo "failed: $failed, left: $(ls "$dir/system.slice")"
 func TestEndProcesses(t *testing.T) {
 	script := `. ../../modules/handover/functions.sh
 dir=$(mktemp -d); trap 'rm -rf "$dir"' EXIT
-(trap "echo x >>$dir/terms; exec sleep 0.3" TERM; while :; do sleep 0.05; done) & polite=$!
+(trap "echo x >>$dir/terms; exec sleep 0.3" TERM; : >"$dir/terms"; while :; do sleep 0.05; done) & polite=$!
 (trap "" TERM; exec sleep 60) & stubborn=$!
 sleep 60 & other=$!
 disown -a
-sleep 0.3
-alive() { for p in $polite $stubborn; do ! kill -0 "$p" 2>/dev/null || grep -q "^State:.Z" "/proc/$p/status" || echo "$p"; done; }
+until [ -e "$dir/terms" ]; do sleep 0.05; done
+alive() { for p in $polite $stubborn; do ! grep -qs "^State:.[^Z]" "/proc/$p/status" || echo "$p"; done; }
 end_processes 1 alive
 echo "left: $(alive)" "terms: $(wc -l <"$dir/terms")" "failed: $failed"
 kill "$other" && echo "other was left alone"
