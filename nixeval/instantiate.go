@@ -157,7 +157,7 @@ func evaluateChunks(ctx context.Context, units []string, plan workload.Plan, do 
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(plan.Processes)
-	for chunk := range slices.Chunk(units, plan.Chunk) {
+	for _, chunk := range plan.Split(units) {
 		g.Go(func() error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)

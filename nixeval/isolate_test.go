@@ -103,9 +103,9 @@ func TestEachUnitIsEvaluatedOnce(t *testing.T) {
 }
 
 func TestChunkSize(t *testing.T) {
-	for size, want := range map[int][]int{1: {1, 1, 1, 1, 1, 1, 1}, 3: {1, 3, 3}, Unlimited: {7}} {
+	for size, want := range map[int][]int{1: {1, 1, 1, 1, 1, 1, 1}, 3: {1, 2, 2, 2}, Unlimited: {7}} {
 		f := &fakeNix{}
-		e := fakeEvaluator(f, 0)
+		e := fakeEvaluator(f, 2)
 		e.ChunkSize = size
 		if _, err := e.Instantiate(t.Context(), names(7), nil); err != nil {
 			t.Fatal(err)
@@ -154,9 +154,9 @@ func TestSharedErrorEndsSearch(t *testing.T) {
 		"the last is good":    {bad: all[:19], evaluations: 4 + 20},
 		"a chunk has another": {bad: all[:16], texts: map[string]string{"n15": "n15 is bad"}, evaluations: 4 + 20},
 	} {
-		for workers := range 3 {
+		for _, workers := range []int{1, 2, 4} {
 			f := &fakeNix{bad: test.bad, text: text, texts: test.texts}
-			e := fakeEvaluator(f, workers+1)
+			e := fakeEvaluator(f, workers)
 			e.ChunkSize = 5
 			_, err := e.Instantiate(t.Context(), all, nil)
 			var ee *EvalError

@@ -57,6 +57,16 @@ func (w Work) planFor(cores int, memory int64, units, workers, chunkSize int) Pl
 	return Plan{processes, chunk}
 }
 
+// Split returns the units in chunks of nearly equal size, the larger ones first, so that all processes end at about the same time.
+func (p Plan) Split(units []string) (chunks [][]string) {
+	rounds := divideRoundingUp(len(units), p.Processes*p.Chunk)
+	for left := min(len(units), rounds*p.Processes); left > 0; left-- {
+		n := divideRoundingUp(len(units), left)
+		chunks, units = append(chunks, units[:n]), units[n:]
+	}
+	return chunks
+}
+
 // Heap returns the number of bytes that a process of the plan may allocate before it collects garbage, so that it need not collect any. It
 // returns 0 if the free memory is too small for this, or unknown.
 func (w Work) Heap(p Plan) int64 {

@@ -2,6 +2,8 @@ package workload
 
 import (
 	"math"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -93,6 +95,31 @@ func TestPlanSurvey(t *testing.T) {
 	} {
 		if got := Survey.planFor(tc.cores, tc.memory, tc.units, tc.workers, tc.chunk); got != tc.want {
 			t.Errorf("%+v: got %+v", tc, got)
+		}
+	}
+}
+
+func TestSplit(t *testing.T) {
+	for _, tc := range []struct {
+		units int
+		plan  Plan
+		want  []int
+	}{
+		{0, Plan{2, 3}, nil},
+		{1, Plan{2, 3}, []int{1}},
+		{3, Plan{2, 1}, []int{1, 1, 1}},
+		{5, Plan{2, 3}, []int{3, 2}},
+		{10, Plan{2, 3}, []int{3, 3, 2, 2}},
+		{20, Plan{3, 20}, []int{7, 7, 6}},
+		{20, Plan{1, 5}, []int{5, 5, 5, 5}},
+	} {
+		units := strings.Fields(strings.Repeat("u ", tc.units))
+		var got []int
+		for _, chunk := range tc.plan.Split(units) {
+			got = append(got, len(chunk))
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%d units, %+v: chunks of %v, want %v", tc.units, tc.plan, got, tc.want)
 		}
 	}
 }
