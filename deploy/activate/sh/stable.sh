@@ -247,16 +247,15 @@ findStarted() {
 # of the services stay the same, systemd is not asked, because it collects all properties of each service.
 watchServices() {
   local services lines line fields id units=() changed restarting=''
-  local -A lastIDs=()
   splitLines "$marks"
   for line in "${lines[@]}"; do
     id=${line%% *}
-    units+=("$id") lastIDs[$id]=${before[$id]-}
-    [ -n "${lastIDs[$id]}" ] || restarting=yes
+    units+=("$id")
+    [ -n "${before[$id]-}" ] || restarting=yes
   done
   watched=" ${units[*]} "
   now
-  begun=$now since=$now limit=$((settle + 15)) deadline=$((now + settle + 15 + ${armed:-0}))
+  begun=$now since=${up/./} limit=$((settle + 15)) deadline=$((now + settle + 15 + ${armed:-0}))
   save || :
   echo "watching for ${settle}s the started units:$watched$startedTriggers$held" >>"$live/log"
   while :; do
@@ -265,11 +264,11 @@ watchServices() {
     changed=$unstable$restarting
     ! isStarted || readInvocations
     for id in "${units[@]}"; do
-      [ "${invocation[$id]-}" = "${lastIDs[$id]}" ] || changed=yes
-      lastIDs[$id]=${invocation[$id]-}
+      [ "${invocation[$id]-}" = "${before[$id]-}" ] || changed=yes
+      before[$id]=${invocation[$id]-} # findStarted need not find this start, too
     done
     now
-    [ -n "$changed" ] || [ $((now - since)) -gt "$settle" ] || continue
+    [ -n "$changed" ] || [ $((${up/./} - since)) -ge "${settle}00" ] || continue
     latest='' restarting=''
     listServices "${units[@]}"
     for line in "${services[@]}"; do
@@ -290,13 +289,13 @@ watchServices() {
     done
     now
     if [ -n "$unstable$restarting" ]; then
-      since=$now
+      since=${up/./}
       if [ $((now - begun)) -ge "$limit" ]; then
         unstable=$unstable$restarting
         return 0
       fi
       unstable='' marks=$latest
-    elif [ $((now - since)) -gt "$settle" ]; then
+    elif [ $((${up/./} - since)) -ge "${settle}00" ]; then
       return 0
     fi
   done
