@@ -21,7 +21,7 @@ func (p *pool) uploadFile(v volume, file string) error {
 	defer f.Close()
 	size := st.Size()
 	return p.writeVolume(v, size, libvirt.STORAGE_VOL_UPLOAD_SPARSE_STREAM, func(s *libvirt.Stream) error {
-		buf := make([]byte, 256<<10)
+		buf := make([]byte, 262120) // what a message of libvirt's protocol transports; libvirt sends more bytes in two messages
 		for at := int64(0); at < size; {
 			start, end, err := findNextData(f, at, size)
 			if err == nil && start > at {
