@@ -20,7 +20,7 @@ func BenchmarkCreateCluster(b *testing.B) {
 		code, events, diag := g.runUnlogged("apply", "--json")
 		ended := time.Now()
 		if code != 0 {
-			b.Fatalf("apply: exit code %d\n%s", code, diag)
+			b.Fatalf("apply: exit code %d\n%s%s", code, events[max(0, len(events)-2000):], diag)
 		}
 		total, busy = total+ended.Sub(began), busy+readProcessorTime(b)-busyBefore
 		g.checkNodes("cp-1 Ready;w-1 Ready;w-2 Ready;")
