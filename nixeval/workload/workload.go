@@ -3,6 +3,7 @@
 package workload
 
 import (
+	"cmp"
 	"math"
 	"runtime"
 )
@@ -45,10 +46,7 @@ func (w Work) planFor(cores int, memory int64, units, workers, chunkSize int) Pl
 	if chunkSize > 0 {
 		smallest, largest = min(chunkSize, units), chunkSize
 	}
-	processes := workers
-	if workers == 0 {
-		processes = int(max(1, min(int64(cores), memory/w.bytesFor(smallest))))
-	}
+	processes := cmp.Or(workers, int(max(1, min(int64(cores), memory/w.bytesFor(smallest)))))
 	processes = min(processes, divideRoundingUp(units, smallest))
 	chunk := max(smallest, min(largest, divideRoundingUp(units, processes)))
 	for chunk > smallest && int64(processes)*w.bytesFor(chunk) > memory {

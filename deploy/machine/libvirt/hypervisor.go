@@ -28,23 +28,19 @@ type Hypervisor struct {
 	o    provider.Hypervisor
 	send event.Sink
 
-	// connectTimeout is how long connecting may take. libvirt itself has no limit.
-	connectTimeout time.Duration
-	// callTimeout is how long a single call may take. In rare cases libvirt never answers a call.
-	callTimeout time.Duration
+	connectTimeout time.Duration // how long connecting may take; libvirt itself has no limit
+	callTimeout    time.Duration // how long a call may take; in rare cases libvirt never answers
 
 	dialing sync.Mutex // held while a connection is opened; connecting may never end
+	copying sync.Mutex // held while the root disk of a container is uploaded
 
 	mu   sync.Mutex // guards the fields below; never held during a request to libvirt
 	conn *libvirt.Connect
 	host host
 
-	// shutdownTimeout is how long a guest may take to shut down.
-	shutdownTimeout time.Duration
-	// volumeTimeout is how long the removal of a volume waits while the volume is being written.
-	volumeTimeout time.Duration
-	// onChange, if set, is called before each change on the hypervisor. Tests set it to interrupt operations.
-	onChange func(what string) error
+	shutdownTimeout time.Duration           // how long a guest may take to shut down
+	volumeTimeout   time.Duration           // how long the removal of a volume waits while the volume is being written
+	onChange        func(what string) error // if set, called before each change on the hypervisor; tests interrupt operations with it
 }
 
 var _ provider.Provider = (*Hypervisor)(nil)
