@@ -149,13 +149,14 @@ func (p *pool) createRootDisk(name string, spec provider.Spec) error {
 			return p.h.wrapError(spec.Node, "create the root disk", fmt.Errorf("its path %s has %d bytes, and libvirt allows at most %d", p.pathOf(name), n, maxLoopPath),
 				"give the hypervisor a shorter poolPath and another pool")
 		}
-		// With several uploads at once, no container would boot before almost all uploads have ended.
-		for !p.h.copying.TryLock() {
+		// With several uploads at once, no container would boot before almost all uploads have ended. The context ends with this
+		// operation, also if libvirt never answers.
+		for !p.h.creating.TryLock() {
 			if err := p.sleep(20 * time.Millisecond); err != nil {
 				return err
 			}
 		}
-		defer p.h.copying.Unlock()
+		context.AfterFunc(p.ctx, p.h.creating.Unlock)
 		// The disk has the size of the image and not the size in the hive, because the file system in the image would not
 		// grow to the size of a larger disk.
 		return p.uploadFile(volume{Name: name, Format: "raw", Mode: "0600"}, spec.Image.Disk)

@@ -31,8 +31,8 @@ type Hypervisor struct {
 	connectTimeout time.Duration // how long connecting may take; libvirt itself has no limit
 	callTimeout    time.Duration // how long a call may take; in rare cases libvirt never answers
 
-	dialing sync.Mutex // held while a connection is opened; connecting may never end
-	copying sync.Mutex // held while the root disk of a container is uploaded
+	dialing  sync.Mutex // held while a connection is opened; connecting may never end
+	creating sync.Mutex // held while a container gets its root disk and starts
 
 	mu   sync.Mutex // guards the fields below; never held during a request to libvirt
 	conn *libvirt.Connect
