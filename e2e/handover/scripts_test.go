@@ -237,7 +237,7 @@ end_processes 1 alive
 echo "left: $(alive)" "terms: $(wc -l <"$dir/terms")" "failed: $failed"
 kill "$other" && echo "other was left alone"
 `
-	out, err := exec.Command("bash", "-c", script).CombinedOutput()
+	out, err := exec.Command("timeout", "30", "bash", "-c", script).CombinedOutput()
 	if want := "left:  terms: 1 failed: 0\nother was left alone\n"; err != nil || string(out) != want {
 		t.Errorf("%v: %q, want %q", err, out, want)
 	}

@@ -44,7 +44,8 @@ rebuildUnit=nixos-rebuild-switch-to-configuration.service
 die() { printf '%s\n' "$*" >&2; exit 1; }
 resolve() { [ ! -e "$1" ] || readlink -e "$1"; }
 
-# now sets $now to the seconds since boot, and $up to the same with hundredths, such as 12.34. The wall clock may jump during a switch.
+# now sets $now to the seconds since boot, and $up to the same with two decimals: ${up/./} is the number of hundredths. The wall
+# clock may jump during a switch.
 now() { read -r up _ </proc/uptime; now=${up%.*}; }
 
 # pause waits for SECONDS, which may be a fraction, or until another shell calls `wake`. It reads from the pipe of `listen`, or

@@ -208,11 +208,11 @@ waitForJobs() {
   done
 }
 
-# findStarted sets $marks to the services that have started since the switch began or since the last call, and still run: a line
-# "ID ENTERED" for each. It leaves out oneshot services that have ended, services that failed or restarted repeatedly before the
-# switch, and nixbench-keys.service, which only watches files. It adds timers, paths and sockets that the switch has started or
-# changed to $startedTriggers. findFailed must have set $alive and $triggers before: a service that restarts repeatedly may have
-# no invocation ID at the moment.
+# findStarted sets $marks to the services that have started since the switch began, or since findStarted or watchServices last
+# looked, and still run: a line "ID ENTERED" for each. It leaves out oneshot services that have ended, services that failed or
+# restarted repeatedly before the switch, and nixbench-keys.service, which only watches files. It adds timers, paths and sockets
+# that the switch has started or changed to $startedTriggers. findFailed must have set $alive and $triggers before: a service that
+# restarts repeatedly may have no invocation ID at the moment.
 findStarted() {
   local services line fields id started=()
   marks=''
@@ -265,7 +265,7 @@ watchServices() {
     ! isStarted || readInvocations
     for id in "${units[@]}"; do
       [ "${invocation[$id]-}" = "${before[$id]-}" ] || changed=yes
-      before[$id]=${invocation[$id]-} # findStarted need not find this start, too
+      before[$id]=${invocation[$id]-} # so findStarted does not report this start again
     done
     now
     [ -n "$changed" ] || [ $((${up/./} - since)) -ge "${settle}00" ] || continue

@@ -149,8 +149,8 @@ func (p *pool) createRootDisk(name string, spec provider.Spec) error {
 			return p.h.wrapError(spec.Node, "create the root disk", fmt.Errorf("its path %s has %d bytes, and libvirt allows at most %d", p.pathOf(name), n, maxLoopPath),
 				"give the hypervisor a shorter poolPath and another pool")
 		}
-		// With several uploads at once, no container would boot before almost all uploads have ended. The context ends with this
-		// operation, also if libvirt never answers.
+		// With several uploads at once, no container would boot before almost all uploads have ended. The lock is held until this
+		// operation ends: its context ends then, also if libvirt never answers.
 		for !p.h.creating.TryLock() {
 			if err := p.sleep(20 * time.Millisecond); err != nil {
 				return err
