@@ -3,10 +3,12 @@ package nixeval
 import (
 	"context"
 	"errors"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
@@ -18,18 +20,21 @@ func (e *Evaluator) Build(ctx context.Context, closures map[string]Closure, buil
 	return e.NewBuilds(len(closures), builders, nil).Finish(ctx, closures)
 }
 
-// realise builds the closures of units with one Nix process, whose events go to send. It returns what [Evaluator.Build] returns.
+// realise builds the closures of units with one Nix process, whose events go to send. It returns what [Evaluator.Build] returns. It starts no
+// process for closures that exist and have a garbage collector root.
 func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, builders string, send event.Sink) ([]string, error) {
 	units := SortedNames(closures)
 	isGiven := func(u string) bool { return e.Evaluated != nil && e.Evaluated.Systems[u] == closures[u] } // its derivation may be on another computer
-	drvs := distinctValues(units, func(u string) string {
+	kept := slices.Collect(maps.Values(registeredRoots()))
+	rest := slices.DeleteFunc(slices.Clone(units), func(u string) bool { return slices.Contains(kept, closures[u].Out) && durable.Exists(closures[u].Out) })
+	drvs := distinctValues(rest, func(u string) string {
 		if isGiven(u) {
 			return closures[u].Out
 		}
 		return closures[u].Drv
 	})
 	if len(drvs) == 0 {
-		return nil, nil
+		return units, nil
 	}
 	// Use nix-store and not `nix build X.drv`, whose meaning depends on the version of Nix.
 	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning", "--log-format", "internal-json"}, e.nixFlags()...)

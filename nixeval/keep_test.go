@@ -37,13 +37,16 @@ func TestKeep(t *testing.T) {
 			t.Fatal(err)
 		}
 		roots := registeredRoots()
-		if to, _ := os.Readlink(link); to != path || !roots[link] || !roots[lookalike] {
-			t.Errorf("%s, %t, %t", to, roots[link], roots[lookalike])
+		if to, _ := os.Readlink(link); to != path || roots[link] != path || roots[lookalike] != path {
+			t.Errorf("%s, %s, %s", to, roots[link], roots[lookalike])
 		}
 		programs := os.Getenv("PATH")
 		t.Setenv("PATH", "")
 		if err := e.Keep(t.Context(), links); err != nil {
 			t.Errorf("existing roots need a program: %v", err)
+		}
+		if built, err := e.Build(t.Context(), map[string]Closure{"web": {Drv: path + ".drv", Out: path}}, ""); err != nil || len(built) != 1 {
+			t.Errorf("what has a root needs a program to be built: %q, %v", built, err)
 		}
 		t.Setenv("PATH", programs)
 	}
@@ -60,7 +63,7 @@ func TestKeepDerivation(t *testing.T) {
 	drv := strings.TrimSpace(string(out))
 	link := filepath.Join(t.TempDir(), "gcroots", "x.drv")
 	e := New(Options{})
-	if err := e.Keep(t.Context(), map[string]string{link: drv}); err != nil || !registeredRoots()[link] {
+	if err := e.Keep(t.Context(), map[string]string{link: drv}); err != nil || registeredRoots()[link] != drv {
 		t.Errorf("it is no root; %v", err)
 	}
 	missing := strings.Replace(drv, ".drv", "x.drv", 1)

@@ -35,9 +35,6 @@ func (e *Evaluator) Requisites(ctx context.Context, paths []string) ([]string, e
 
 // Realise builds derivations, fetches store paths that are missing, and returns the resulting paths.
 func (e *Evaluator) Realise(ctx context.Context, paths []string) ([]string, error) {
-	if len(paths) == 0 {
-		return nil, nil
-	}
 	return e.queryStore(ctx, paths, "--realise")
 }
 
@@ -55,7 +52,7 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 		if info, err := os.Lstat(link); err == nil && info.Mode()&os.ModeSymlink == 0 {
 			return fmt.Errorf("%s exists and is not a link; move it, or run the command in another folder", link)
 		}
-		if to, _ := os.Readlink(link); to != path || !roots[link] || !durable.Exists(path) {
+		if roots[link] != path || !durable.Exists(path) {
 			missing = append(missing, link)
 		}
 	}
@@ -121,14 +118,15 @@ func OpenStore(ctx context.Context, start StartFunc, options [][2]string) (*daem
 // autoRoots is the folder in which Nix lists indirect garbage collector roots. Each entry is a link to a root.
 const autoRoots = "/nix/var/nix/gcroots/auto"
 
-// registeredRoots returns the paths of all indirect garbage collector roots. So a run that changes nothing
-// starts no program. It returns no paths if Nix does not list its roots in autoRoots.
-func registeredRoots() map[string]bool {
-	roots := map[string]bool{}
+// registeredRoots returns the store path that each indirect garbage collector root protects, by the path of the root. So a run that
+// changes nothing starts no program. It returns none if Nix does not list its roots in autoRoots.
+func registeredRoots() map[string]string {
+	roots := map[string]string{}
 	entries, _ := os.ReadDir(autoRoots)
 	for _, entry := range entries {
-		if root, err := os.Readlink(filepath.Join(autoRoots, entry.Name())); err == nil {
-			roots[root] = true
+		root, _ := os.Readlink(filepath.Join(autoRoots, entry.Name()))
+		if path, err := os.Readlink(root); err == nil {
+			roots[root] = path
 		}
 	}
 	return roots

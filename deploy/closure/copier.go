@@ -3,10 +3,10 @@ package closure
 import (
 	"context"
 	"fmt"
-	"os"
 	"runtime"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
@@ -94,11 +94,7 @@ func (l *link) copyClosures(ctx context.Context, paths []string, flags ...string
 // another root folder or a store on another machine. It also cannot on macOS: if the names of two files differ only in
 // upper and lower case, Nix stores one of them under another name.
 func isReadable(paths []string) bool {
-	if runtime.GOOS == "darwin" {
-		return false
-	}
-	_, err := os.Lstat(paths[len(paths)-1])
-	return err == nil
+	return runtime.GOOS != "darwin" && durable.Exists(paths[len(paths)-1])
 }
 
 // daemonSocket is the path of the Nix daemon's socket on a node.
