@@ -20,8 +20,8 @@ func (e *Evaluator) Build(ctx context.Context, closures map[string]Closure, buil
 	return e.NewBuilds(len(closures), builders, nil).Finish(ctx, closures)
 }
 
-// realise builds the closures of units with one Nix process, whose events go to send. It returns what [Evaluator.Build] returns. It starts no
-// process for closures that exist and have a garbage collector root.
+// realise builds the closures of units with one Nix process, whose events go to send. It returns what [Evaluator.Build] returns. The
+// process does not build closures that exist and have a garbage collector root; if no others are left, no process is started.
 func (e *Evaluator) realise(ctx context.Context, closures map[string]Closure, builders string, send event.Sink) ([]string, error) {
 	units := SortedNames(closures)
 	isGiven := func(u string) bool { return e.Evaluated != nil && e.Evaluated.Systems[u] == closures[u] } // its derivation may be on another computer

@@ -2,27 +2,31 @@ package kubernetes
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nixbench/nixbench/bench/noise"
 )
 
 // BenchmarkCreateCluster creates a cluster of one control plane and two workers on an empty hypervisor, and prints how
 // long each step took, with the run's critical path as explain shows it. It reports the processor time of the whole computer, too.
 func BenchmarkCreateCluster(b *testing.B) {
 	g := newGuestCluster(b)
-	var total, busy time.Duration
+	computer := noise.NewSampler(noise.Source{})
+	defer computer.Close()
+	var total time.Duration
+	var busy float64
 	for b.Loop() {
 		g.dir = b.TempDir()
 		g.writeHive(1, 2, "")
-		began, busyBefore := time.Now(), readProcessorTime(b)
+		began, before := time.Now(), computer.Sample()
 		code, events, diag := g.runUnlogged("apply", "--json")
-		ended := time.Now()
+		ended, after := time.Now(), computer.Sample()
 		if code != 0 {
 			b.Fatalf("apply: exit code %d\n%s%s", code, events[max(0, len(events)-2000):], diag)
 		}
-		total, busy = total+ended.Sub(began), busy+readProcessorTime(b)-busyBefore
+		total, busy = total+ended.Sub(began), busy+*after.Busy-*before.Busy
 		g.checkNodes("cp-1 Ready;w-1 Ready;w-2 Ready;")
 		_, text, _ := g.runUnlogged("explain")
 		timeline := g.readTimeline(events, "cp-1", "w-1", "w-2")
@@ -33,19 +37,5 @@ func BenchmarkCreateCluster(b *testing.B) {
 		}
 	}
 	b.ReportMetric(total.Seconds()/float64(b.N), "s/cluster")
-	b.ReportMetric(busy.Seconds()/float64(b.N), "processor-s/cluster")
-}
-
-// readProcessorTime returns how long the processors of this computer have worked since its start.
-func readProcessorTime(b *testing.B) time.Duration {
-	b.Helper()
-	stat, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		b.Fatal(err)
-	}
-	var user, nice, system time.Duration
-	if _, err := fmt.Sscanf(string(stat), "cpu %d %d %d ", &user, &nice, &system); err != nil {
-		b.Fatalf("/proc/stat: %v", err)
-	}
-	return (user + nice + system) * 10 * time.Millisecond
+	b.ReportMetric(busy/float64(b.N), "processor-s/cluster")
 }
